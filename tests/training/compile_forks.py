@@ -10,11 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.training import toy_step
 from tests.training.toy_step import Run, cut, flatten_weights, make_batch
 
 from myxtts.runtime.compile_cache import get_compile_cache, start_compile_cache
 from myxtts.training.compiling import StepCompiler, StepGraph
 from myxtts.training.loop import TrainingLoop
+from myxtts.training.step import StepNumbers
 
 GROUP = "test"
 
@@ -28,6 +30,25 @@ def train_shapes(home: str, shapes: list[int], is_ahead: bool = False, is_cached
     _train(run, compiler, shapes)
     compiler.close()
     return _describe(run, compiler, lines)
+
+
+def train_kept(
+    home: str, shapes: list[int], key: str = "toy", num_lanes: int = 2, is_cached: bool = True, optimizer: str = "adamw"
+) -> dict[str, Any]:
+    """Trains on packed batches with graphs that are kept; also gives how often the loss was traced."""
+    lines, traced = _start(home, is_cached), []
+
+    def compute_loss(*arguments: Any) -> Any:
+        traced.append(1)
+        return toy_step.compute_loss(*arguments)
+
+    run = Run("default", optimizer, jit_compile=True, num_lanes=num_lanes, graph_key=key, compute_loss=compute_loss)
+    compiler = _make_compiler(run, shapes, lines, is_ahead=False, is_packed=True)
+    compiler.make_first(lambda: False)
+    numbers = _train(run, compiler, shapes, is_packed=True)
+    compiler.close()
+    terms = [result.metrics for result in numbers]
+    return {**_describe(run, compiler, lines), "num_traced": len(traced), "terms": terms}
 
 
 def train_at_once(home: str, shapes: list[int]) -> list[dict[str, Any]]:
@@ -77,9 +98,11 @@ def _start(home: str, is_cached: bool) -> list[str]:
     return lines
 
 
-def _make_compiler(run: Run, shapes: list[int], lines: list[str], is_ahead: bool) -> StepCompiler:
+def _make_compiler(
+    run: Run, shapes: list[int], lines: list[str], is_ahead: bool, is_packed: bool = False
+) -> StepCompiler:
     def make_graph(num_frames: int) -> StepGraph:
-        empty = cut(run.strategy, make_batch(0, num_real=0, num_frames=num_frames), 1)
+        empty = cut(run.strategy, make_batch(0, num_real=0, num_frames=num_frames), 1, is_packed)
         # The step may be made anew.
         return StepGraph(_name(num_frames), partial(_make, run, empty), partial(_trace, run, empty))
 
@@ -99,10 +122,12 @@ def _name(num_frames: int) -> str:
     return f"{num_frames} frames"
 
 
-def _train(run: Run, compiler: StepCompiler, shapes: list[int]) -> None:
+def _train(run: Run, compiler: StepCompiler, shapes: list[int], is_packed: bool = False) -> list[StepNumbers]:
+    numbers = []
     for step, num_frames in enumerate(shapes):
         with compiler.use_for_step([_name(num_frames)]):
-            run.train(step, make_batch(step, num_frames=num_frames))
+            numbers.append(run.train(step, make_batch(step, num_frames=num_frames), is_packed))
+    return numbers
 
 
 def _describe(run: Run, compiler: StepCompiler, lines: list[str]) -> dict[str, Any]:

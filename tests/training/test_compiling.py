@@ -106,3 +106,36 @@ def test_training_goes_on_when_tensorflow_cannot_write_or_read_its_files(
     assert sum("cannot be used, so the step is compiled again" in line for line in outcome["lines"]) == 1
     # The files that failed are not tried again.
     assert not list_kept(tmp_path)
+
+
+def list_traced(home: Path) -> list[Path]:
+    return sorted((home / "myxtts" / "compiled").rglob("*.graph.*"))
+
+
+@pytest.mark.parametrize("num_lanes", [1, 2])
+def test_a_second_start_traces_nothing_and_gives_the_same_weights(
+    process: ForkProcess, tmp_path: Path, num_lanes: int
+) -> None:
+    """With one lane XLA compiles the whole step, with two its parts."""
+    tmp_path.chmod(0o700)
+    plain = run(process, "train_kept", tmp_path, num_lanes=num_lanes, is_cached=False)
+    starts = [run(process, "train_kept", tmp_path, num_lanes=num_lanes) for _ in range(2)]
+    assert [(one["num_traced"], one["num_compiled"]) for one in starts] == [(2, 2), (0, 0)]
+    assert [(one["weights"], one["terms"]) for one in starts] == [(plain["weights"], plain["terms"])] * 2
+
+
+def test_a_graph_that_is_damaged_or_not_of_this_step_is_traced_again(process: ForkProcess, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    first = run(process, "train_kept", tmp_path)
+    assert run(process, "train_kept", tmp_path, key="another configuration")["num_traced"] == 2
+    assert run(process, "train_kept", tmp_path, optimizer="pulled")["num_traced"] == 2
+    for path in list_traced(tmp_path):
+        path.unlink()
+    run(process, "train_kept", tmp_path)
+    short, foreign = list_traced(tmp_path)
+    short.write_bytes(short.read_bytes()[:-100])
+    content = b"no graph"
+    foreign.rename(foreign.with_suffix(f".{hashlib.sha256(content).hexdigest()}")).write_bytes(content)
+    again = run(process, "train_kept", tmp_path)
+    assert (again["num_traced"], again["num_compiled"]) == (2, 0)
+    assert (again["weights"], again["terms"]) == (first["weights"], first["terms"])

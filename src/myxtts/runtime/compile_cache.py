@@ -10,7 +10,8 @@ private folder of this process. `use_group` puts the checked files of earlier se
     ~/.cache/myxtts/compiled/PLATFORM/session-XXXX/NAME.pb      private folder of a process, removed when it ends
 
 PLATFORM stands for the version of TensorFlow, the processor, the GPUs and the options of XLA; GROUP for the model and
-its batch shapes. The checksum in the name makes a file and its checksum appear at once, so that processes need no lock.
+its batch shapes. Files that `add` puts into a group, such as traced graphs, are found in the same way. The checksum in
+the name makes a file and its checksum appear at once, so that processes need no lock.
 """
 
 from __future__ import annotations
@@ -103,6 +104,24 @@ class CompileCache:
             # Nothing is lost: the next start compiles again.
             self._warn(f"Compiled steps are not kept for the next start: {error}")
         return len(new)
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a file that `add` has put into the group in an earlier session."""
+        try:
+            return None if self.session is None else (self.session / name).read_bytes()
+        except OSError:
+            return None
+
+    def add(self, name: str, content: bytes) -> None:
+        """Adds a file of our own to the group, for later sessions."""
+        if self.group is None:
+            return
+        # Nothing is lost where that fails: the next start makes the content again.
+        with suppress(OSError), tempfile.NamedTemporaryFile(dir=self.session, prefix=".") as file:
+            file.write(content)
+            file.flush()
+            self.group.mkdir(mode=0o700, exist_ok=True)
+            _link(Path(file.name), self.group / f"{name}.{hashlib.sha256(content).hexdigest()}")
 
     def give_up(self, reason: object) -> None:
         """Goes on without the cache, after TensorFlow could not read or write a file of it; its group is removed.

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from myxtts.pipeline.packed import Packed
 from myxtts.runtime.compile_cache import get_compile_cache
 from myxtts.runtime.plan import is_cpu
+from myxtts.training.kept_graphs import KeptGraphs, LoadedGraph
 from myxtts.types import Say
 
 if TYPE_CHECKING:
@@ -173,23 +175,37 @@ def plan_graphs(task: PreparedTask, step: int, position: int, say: Say) -> StepC
 class GraphPerShape:
     """A function with a `tf.function` for each shape of its arguments, so that one can be traced while another runs.
 
-    A `tf.function` is locked while it makes a graph, and all calls of it wait.
+    A `tf.function` is locked while it makes a graph, and all calls of it wait. `kept` are the graphs of earlier starts.
     """
 
-    def __init__(self, function: Callable[..., Any], *, jit_compile: bool) -> None:
-        self._function, self._jit_compile = function, jit_compile
+    def __init__(self, function: Callable[..., Any], *, jit_compile: bool, kept: KeptGraphs | None = None) -> None:
+        self._function, self._jit_compile, self._kept = function, jit_compile, kept
         self._by_shape: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         return self.find(*arguments)(*arguments)
 
     def find(self, *arguments: Any) -> Any:
-        """The `tf.function` for arguments of these shapes."""
-        leaves = tf.nest.flatten(arguments, expand_composites=True)
-        shape = tuple(tuple(leaf.shape) for leaf in leaves if tf.is_tensor(leaf))
+        """The `tf.function` for arguments of these shapes, or the graph of an earlier start."""
+        shape = _find_shape(arguments)
         if shape not in self._by_shape:
             self._by_shape[shape] = tf.function(self._function, jit_compile=self._jit_compile, autograph=False)
         return self._by_shape[shape]
+
+    def make(self, *arguments: Any) -> None:
+        """Makes the graph for arguments of these shapes, without calling it: finds that of an earlier start, or traces.
+
+        A traced graph that is kept is used as it will be found: both must be compiled to the same code.
+        """
+        shape, kept = _find_shape(arguments), self._kept if isinstance(arguments[0], Packed) else None
+        if isinstance(self._by_shape.get(shape), LoadedGraph):
+            return
+        found = None if kept is None else kept.load(*arguments)
+        if found is None:
+            traced = self.get_concrete_function(*arguments)
+            found = None if kept is None else kept.keep(*arguments, traced)
+        if found is not None:
+            self._by_shape[shape] = found
 
     def get_concrete_function(self, *arguments: Any) -> Any:
         """The graph for arguments of these shapes, without calling it."""
@@ -205,13 +221,22 @@ class GraphPerShape:
         return sum(function.experimental_get_tracing_count() for function in list(self._by_shape.values()))
 
 
+def _find_shape(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """What tells the graphs of a function apart: the shapes of its tensors, and the layouts of packed ones."""
+    leaves = tf.nest.flatten(arguments, expand_composites=True)
+    layouts = [argument.layout for argument in arguments if isinstance(argument, Packed)]
+    return (*layouts, *(tuple(leaf.shape) for leaf in leaves if tf.is_tensor(leaf)))
+
+
 def make_graph_first(function: Callable[..., Any], *arguments: Any) -> None:
     """Traces a `tf.function` for these arguments without calling it.
 
     A step has one graph for each batch shape. TensorFlow takes calls that each make a graph for a mistake, and warns of
     it after the fifth; calls that find their graph are not counted.
     """
-    if isinstance(function, GraphPerShape | tf.types.experimental.GenericFunction):
+    if isinstance(function, GraphPerShape):
+        function.make(*arguments)
+    elif isinstance(function, tf.types.experimental.GenericFunction):
         function.get_concrete_function(*arguments)
 
 

@@ -172,6 +172,7 @@ class BaseLearner(ABC):
             "jit_compile": self._execution.is_compiled,
             "graph": self._execution.is_graph,
             "freezing": self._freezing,
+            "rate_variables": [self._last_step],
         }
 
     def _trace(self, empty: Iterable[Sequence[StepInput]], step: int) -> None:

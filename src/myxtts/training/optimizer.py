@@ -189,7 +189,7 @@ class Freezing:
     def __init__(self, weights: Sequence[Any]) -> None:
         self._ids = {id(weight) for weight in weights}
         # Not a boolean: devices have kernels for variables of floating-point numbers in any case.
-        self._switch = tf.Variable(
+        self.variable = tf.Variable(
             0.0, dtype=tf.float32, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
 
@@ -197,11 +197,11 @@ class Freezing:
         return id(weight) in self._ids
 
     def turn_on(self) -> None:
-        self._switch.assign(1.0)
+        self.variable.assign(1.0)
 
     def read(self) -> Tensor:
         """Whether the weights are frozen, in the graph."""
-        return self._switch.read_value() > 0
+        return self.variable.read_value() > 0
 
 
 def find_frozen(freezing: Freezing | None, weights: Sequence[Any]) -> list[Tensor | None]:

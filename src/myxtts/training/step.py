@@ -20,6 +20,7 @@ import tensorflow as tf
 from myxtts.pipeline.packed import unpack
 from myxtts.storage.atomic import is_fault_planned
 from myxtts.training.compiling import GraphPerShape, make_graph_first, name_functions_alike
+from myxtts.training.kept_graphs import KeptGraphs
 from myxtts.training.micro_batches import (
     MicroBatch,
     StepInput,
@@ -122,7 +123,8 @@ class TrainStep:
     the gradients and the update of each: XLA cannot reach over devices. With `num_lanes` the rows of a device are split
     into equal pieces, as far as they divide evenly, which run concurrently. `freezing` can exclude weights later.
     `average` is that of `StepResult`. `flags` [F], above zero where this process has raised one, are added up over all
-    processes by the all-reduce of the gradients.
+    processes by the all-reduce of the gradients. `graph_key` tells what graphs depend on besides the batch shape, for
+    the cache of graphs, and `rate_variables` are those that `rate` reads; without a key no graph is kept.
     """
 
     def __init__(
@@ -143,6 +145,8 @@ class TrainStep:
         flags: Any = None,
         freezing: Freezing | None = None,
         average: Callable[[dict[str, float]], dict[str, float]] = dict,
+        graph_key: str = "",
+        rate_variables: Sequence[Any] = (),
     ) -> None:
         assert graph or not jit_compile, "an eager step cannot be compiled"
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
@@ -164,6 +168,7 @@ class TrainStep:
         self._next_step: int | None = None
         self._has_leftovers = False
         self._num_lanes = num_lanes
+        self._graph_key, self._rate_variables = graph_key, rate_variables
         self._compile(graph, jit_compile)
 
     def __call__(self, micro_batches: Sequence[StepInput], step: int, is_spoiled: bool = False) -> StepResult:
@@ -275,14 +280,36 @@ class TrainStep:
             self._add_piece = tf.function(self._add_to_accumulator, jit_compile=True, autograph=False)
         elif graph and (is_one_device or jit_compile):
             self._change = tf.function(self._apply, jit_compile=self._is_compiled_by_part or None, autograph=False)
-        self._train = self._make_graph(self._train_on)
+        kept = self._find_kept() if jit_compile and is_one_device and self.accumulation_steps == 1 else None
+        self._train = self._make_graph(self._train_on, kept=kept)
         self._accumulate = self._make_graph(self._accumulate_on)
         self._finish = self._make_graph(self._finish_with, is_compiled=jit_compile and is_one_device)
 
-    def _make_graph(self, function: Callable[..., Any], *, is_compiled: bool | None = None) -> Any:
+    def _make_graph(
+        self, function: Callable[..., Any], *, is_compiled: bool | None = None, kept: KeptGraphs | None = None
+    ) -> Any:
         if not self._is_graph:
             return function
-        return GraphPerShape(function, jit_compile=self._is_compiled_whole if is_compiled is None else is_compiled)
+        jit_compile = self._is_compiled_whole if is_compiled is None else is_compiled
+        return GraphPerShape(function, jit_compile=jit_compile, kept=kept)
+
+    def _find_kept(self) -> KeptGraphs | None:
+        """The graphs of earlier starts; None where none are kept, or where they would contain the fault injection."""
+        if not self._graph_key or self._spoiler is not None:
+            return None
+        switch = [] if self._freezing is None else [self._freezing.variable]
+        of_model = [variable.value for variable in self._model.variables]
+        weights, slots, averages = self._targets
+        own = [self._optimizer.iterations, self._step, *self._rate_variables, *switch]
+        return KeptGraphs(
+            self._graph_key,
+            [*of_model, *weights, *slots, *averages, *own],
+            read_notes=lambda: self._metric_names,
+            take_notes=self._take_metric_names,
+        )
+
+    def _take_metric_names(self, names: Sequence[str]) -> None:
+        self._metric_names = tuple(names)
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 

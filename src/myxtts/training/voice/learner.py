@@ -6,6 +6,7 @@ AdamW without decay on biases, norms and embedding tables; loss from `voice.loss
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -34,6 +35,8 @@ BETAS = (0.9, 0.98)
 _TABLES = ("text_encoder.embeddings.", "text_encoder.languages", "speaker_classifier.", "reference_encoder.queries")
 """Weights whose rows each belong to one symbol, language, speaker or query: decay would make the model forget rare
 ones."""
+_NOT_IN_GRAPH = ("run_name", "run_dir", "steps", "epochs", "minutes")
+"""Settings of training that two starts with the same graph may differ in: the last step is a variable."""
 
 
 def build_learner(
@@ -122,7 +125,15 @@ class Learner(BaseLearner):
     def _make_step(self, accumulation: int) -> None:
         options = self._choose_options(accumulation)
         options |= {"num_lanes": self._execution.num_lanes, "ema": self.ema, "average": average_terms}
+        options |= {"graph_key": self._describe_graph()}
         self.train_step = TrainStep(self.model, self.optimizer, self._loss, self.strategy, **options)
+
+    def _describe_graph(self) -> str:
+        """Everything that the graph of a step depends on, besides batch shape and code."""
+        training = self._config.training.model_dump(exclude=set(_NOT_IN_GRAPH))
+        execution, devices = replace(self._execution, reasons=()), list_replica_devices(self.strategy)
+        spec, model = self.model.spec.to_json(), self._config.model.model_dump()
+        return repr((training, model, spec, execution, devices, self.has_durations))
 
     def _make_empty(self, shape: Shape, num_reference_frames: int) -> Packed:
         """Batch of this shape without a real utterance, on the host."""
