@@ -14,7 +14,7 @@ Shape legend: T frames of 32 ms, Q coefficients, M mel bands, S states.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import soxr
@@ -34,6 +34,7 @@ from myxtts.tools.collect.activity import (
     Activity,
     compute_mel,
 )
+from myxtts.tools.collect.adapt import adapt_frames
 from myxtts.tools.collect.cuts import Pause
 from myxtts.tools.collect.search import search_path
 from myxtts.types import Floats
@@ -50,6 +51,9 @@ _SPEECH_GAP_COST, _PAUSE_GAP_COST = 0.9, 0.6
 """Of a frame of speech and of a pause in a gap, as shares of the mean distance between any two frames. Speech and its
 own text cost about 0.79, speech and another text 0.85, and more where the text is too short for it."""
 _GAP_STATES = 3
+_NUM_ADAPTATIONS = 2
+_NUM_COMPARED = 600
+_NEAREST_GAP = 0.95
 _MAX_DECOY_RATIO = 0.965
 """Of the costs of a text and its decoys: 0.85 to 0.96 for nearly all right texts, 0.96 to 1.03 for wrong ones."""
 _MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 1.0, 60
@@ -88,6 +92,9 @@ def align_sentences(
     recorded = _condense(activity, pauses)
     states = _make_states(spoken, recorded)
     path_T = _search(recorded, states, progress)
+    for _ in range(_NUM_ADAPTATIONS):
+        recorded, states = _adapt(recorded, states, path_T)
+        path_T = _search(recorded, states, progress, _measure_nearest(recorded, states))
     sentence_T = states.owners[path_T]
     is_strange_T = (sentence_T < 0) & ~recorded.is_pause
     placed: list[Placed] = []
@@ -95,7 +102,9 @@ def align_sentences(
     usual = float(np.median(tempos)) or 1.0
     borders = np.searchsorted(np.maximum.accumulate(sentence_T), np.arange(len(sentences) + 1))
     for number, tempo in enumerate(tempos / usual):
-        frames = borders[number] + np.flatnonzero(sentence_T[borders[number] : borders[number + 1]] == number)
+        own = slice(borders[number], borders[number + 1])
+        # The pause before a sentence may be nearer to its first sound than to a gap.
+        frames = own.start + np.flatnonzero((sentence_T[own] == number) & ~recorded.is_pause[own])
         if len(frames) == 0:
             behind_s = placed[-1].end_s if placed else 0.0
             placed.append(Placed(behind_s, behind_s, "it is not in the recording"))
@@ -138,10 +147,33 @@ class _States:
         return own
 
 
-def _search(recorded: _Recorded, states: _States, progress: Callable[[float], None]) -> NDArray[np.int64]:
+def _adapt(recorded: _Recorded, states: _States, path_T: NDArray[np.int64]) -> tuple[_Recorded, _States]:
+    """Returns the states in the voice of the recording, and both in units of what still differs."""
+    is_own_S, is_used_T = states.owners >= 0, (states.owners[path_T] >= 0) & ~recorded.is_pause
+    place_S = np.cumsum(is_own_S) - 1
+    own_SQ, deviation_Q = adapt_frames(
+        states.frames[is_own_S], recorded.frames[is_used_T], place_S[path_T[is_used_T]]
+    )
+    frames_SQ = np.zeros_like(states.frames)
+    frames_SQ[is_own_S] = own_SQ / deviation_Q
+    return replace(recorded, frames=recorded.frames / deviation_Q), replace(states, frames=frames_SQ)
+
+
+def _measure_nearest(recorded: _Recorded, states: _States) -> Floats:
+    """Returns how near each frame [T] is to the most similar sounds of the text, wherever they are in it."""
+    own_SQ = states.frames[states.owners >= 0]
+    sounds_SQ = np.random.default_rng(0).permutation(own_SQ)[:_NUM_COMPARED]
+    blocks = np.array_split(recorded.frames, len(recorded.frames) // 1000 + 1)
+    shares = [np.percentile(_measure_distances(block, sounds_SQ), 10, axis=1) for block in blocks]
+    return np.concatenate(shares).astype(np.float32)
+
+
+def _search(recorded: _Recorded, states: _States, progress: Callable[[float], None], nearest_T=None) -> NDArray[np.int64]:
     """Returns the state of each frame."""
     chance = _measure_chance(recorded.frames, states.frames)
     gap_cost_T = chance * np.where(recorded.is_pause, _PAUSE_GAP_COST, _SPEECH_GAP_COST).astype(np.float32)
+    if nearest_T is not None:
+        gap_cost_T = np.where(recorded.is_pause, gap_cost_T, _NEAREST_GAP * nearest_T).astype(np.float32)
     num_frames, num_states = len(recorded.frames), len(states.frames)
 
     def cost_of_block(start: int, stop: int, first: int, last: int) -> Floats:
