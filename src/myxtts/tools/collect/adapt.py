@@ -33,7 +33,9 @@ def adapt_frames(synthesised_SQ: Floats, recorded_TQ: Floats, path_T: NDArray[np
     square = seen.T @ seen + _LINEAR_PRIOR * np.eye(wide.shape[1], dtype=np.float32)
     adapted_SQ = synthesised_SQ + wide @ np.linalg.solve(square, seen.T @ left_TQ)
     num_sounds = int(np.clip(len(path_T) // _FRAMES_PER_SOUND, 1, _MAX_SOUNDS))
-    context = np.concatenate([synthesised_SQ, *(0.5 * wide[:, Q] for Q in _neighbours(synthesised_SQ.shape[1]))], axis=1)
+    context = np.concatenate(
+        [synthesised_SQ, *(0.5 * wide[:, Q] for Q in _neighbours(synthesised_SQ.shape[1]))], axis=1
+    )
     _, sound_S = kmeans2(context.astype(np.float64), num_sounds, iter=_NUM_ITERATIONS, minit="points", seed=0)
     left_TQ = recorded_TQ - adapted_SQ[path_T]
     sums_KQ, counts_K = np.zeros((num_sounds, left_TQ.shape[1])), np.bincount(sound_S[path_T], minlength=num_sounds)
