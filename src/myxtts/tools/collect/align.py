@@ -36,7 +36,7 @@ from myxtts.tools.collect.activity import (
 )
 from myxtts.tools.collect.adapt import adapt_frames
 from myxtts.tools.collect.cuts import Pause
-from myxtts.tools.collect.search import search_path
+from myxtts.tools.collect.search import Skips, search_path
 from myxtts.types import Floats
 
 _WINDOW_STATES = 1000
@@ -50,14 +50,15 @@ _SPEECH_RANGE_DB = 35.0
 _SPEECH_GAP_COST, _PAUSE_GAP_COST = 0.9, 0.6
 """Of a frame of speech and of a pause in a gap, as shares of the mean distance between any two frames. Speech and its
 own text cost about 0.72, speech and another text 0.8, and more where the text is too short for it."""
-_NEAREST_GAP_COST = 0.95
-"""The same for speech after the adaptation, as a share of the distance to the most similar sounds of the text. Speech
-and its own text cost about 0.79 of that, speech and another text 1 or more."""
+_NEAREST_GAP_COSTS = (1.0, 0.95)
+"""The same for speech after each adaptation, as a share of the distance to the most similar sounds of the text. Speech
+and its own text cost about 0.87 and 0.79 of that, speech and another text 1 or more."""
 _STRANGE_COST = 12.0
 """Of beginning to leave out speech, so that a single word is not left out because it fits badly."""
+_MISSING_COST = 40.0
+"""Of a sentence that is not in the recording."""
 _NUM_COMPARED = 600
 """Sounds of the text, drawn at random, among which the most similar ones are looked for."""
-_NUM_ADAPTATIONS = 2
 _BORDER, _STRANGE, _BESIDE_STRANGE = -1, -2, -3
 _GAP = (_BESIDE_STRANGE, _STRANGE, _BESIDE_STRANGE, _BORDER)
 """States between two sentences. The last one is the pause between them, which is reached from the sentence at once or
@@ -65,10 +66,10 @@ through the others: speech that belongs to no sentence, with a pause before and 
 _BORDER_COST, _BESIDE_STRANGE_COST = 2.0, 4.0
 """Of a frame of speech there, instead of a pause, as shares of the mean distance between any two frames."""
 _FORBIDDEN = 1e6
-_MAX_DECOY_RATIO = 0.965
-"""Of the costs of a text and its decoys: 0.85 to 0.96 for nearly all right texts, 0.96 to 1.03 for wrong ones."""
-_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 1.0, 60
-"""The same for each half of a sentence of two seconds or more."""
+_MAX_DECOY_RATIO = 0.92
+"""Of the costs of a text and its decoys: 0.7 to 0.88 for right texts, 0.95 and more for wrong ones."""
+_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 0.97, 60
+"""The same for each half of a sentence of two seconds or more: 0.7 to 0.89 for right texts."""
 _MIN_STRANGE_S = 0.5
 _MIN_RUN_FRAMES = 4
 """Of a sentence, before its first pause or behind its last: 0.13 s."""
@@ -128,12 +129,12 @@ def _align(
     recorded: _Recorded, states: _States, progress: Callable[[float], None]
 ) -> tuple[_Recorded, _States, NDArray[np.int64]]:
     """Searches, adapts the states to the voice, and searches again; returns both as adapted, and the path [T]."""
-    num_rounds = 1 + _NUM_ADAPTATIONS
+    num_rounds = 1 + len(_NEAREST_GAP_COSTS)
     gap_cost = _SPEECH_GAP_COST * _measure_chance(recorded.frames, states.frames)
     path_T = _search(recorded, states, gap_cost, lambda share: progress(share / num_rounds))
-    for number in range(1, num_rounds):
+    for number, share_of_nearest in enumerate(_NEAREST_GAP_COSTS, 1):
         recorded, states = _adapt(recorded, states, path_T)
-        gap_cost_T = _NEAREST_GAP_COST * _measure_nearest(recorded, states)
+        gap_cost_T = share_of_nearest * _measure_nearest(recorded, states)
         path_T = _search(recorded, states, gap_cost_T, lambda share, done=number: progress((done + share) / num_rounds))
     return recorded, states, path_T
 
@@ -226,6 +227,7 @@ def _search(
         cost_of_block,
         jump_costs,
         window=_WINDOW_STATES,
+        skips=_list_skips(states.owners),
         progress=lambda done: progress(done / num_frames),
     )
 
@@ -242,6 +244,13 @@ def _make_jump_costs(owners: NDArray[np.int64]) -> Floats:
     behind_gap = np.flatnonzero(is_border)[:-1] + 1
     jump_costs[3, behind_gap] = _FORBIDDEN
     return jump_costs
+
+
+def _list_skips(owners: NDArray[np.int64]) -> Skips:
+    """A sentence may be missing in the recording: the border behind it can be entered from the one before it."""
+    origins, borders = np.full(len(owners), -1), np.flatnonzero(owners == _BORDER)
+    origins[borders[1:]] = borders[:-1]
+    return Skips(origins, _MISSING_COST)
 
 
 def _synthesize_mel(sentence: str, language: str, voice: str) -> Floats:
