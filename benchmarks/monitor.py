@@ -1,4 +1,4 @@
-"""What watching costs: the share of a core that `myxtts monitor` takes at its default interval."""
+"""What watching costs: the share of a core that `myxtts monitor` and the live page beside a training take."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psutil
+from tests.tools.fake_run import write_fake_run
 
 from benchmarks.harness import Measurement
+from myxtts.live.server import PageProcess
 from myxtts.tools.monitor.watch import DEFAULT_INTERVAL_S
 
 _LIMIT_PERCENT = 1.0
 _STEP_S = 0.02
 _START_S = 60.0
 _WATCHED_S = 20.0
+_STEPS_BEFORE = 5_000
 _EIGHT_GPUS = """
 import sys
 from tests.runtime.fake_nvml import FakeNvml, make_gpus
@@ -43,7 +47,67 @@ def measure_monitor() -> list[Measurement]:
         Measurement(
             "monitor of 8 GPUs (fake NVML)", _measure_cost(_EIGHT_GPUS, 8), "%", "at most", _LIMIT_PERCENT, note
         ),
+        Measurement(
+            "live page beside a training",
+            _measure_page_cost(),
+            "%",
+            "at most",
+            _LIMIT_PERCENT,
+            f"of a core, one reader, a run of {_STEPS_BEFORE:,} steps that grows by one every {1000 * _STEP_S:.0f} ms",
+        ),
     ]
+
+
+def _measure_page_cost() -> float:
+    """Processor time of the page's process over its wall time, while a reader gets its events."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _grow(run := Path(folder) / "voice"),
+        PageProcess(run, "0", None, "en") as page,
+        httpx.stream("GET", f"{page.url}/events", timeout=_START_S) as events,
+    ):
+        # The first line brings the whole run to the reader, the others what is new.
+        lines = events.iter_lines()
+        next(lines)
+        server = psutil.Process(page.pid)
+        before, started, num_lines = server.cpu_times(), time.monotonic(), 0
+        while time.monotonic() < started + _WATCHED_S:
+            num_lines += bool(next(lines))
+        after, elapsed_s = server.cpu_times(), time.monotonic() - started
+    if not num_lines:
+        raise RuntimeError("the page told nothing new")
+    return 100 * (after.user + after.system - before.user - before.system) / elapsed_s
+
+
+@contextmanager
+def _grow(run: Path) -> Iterator[None]:
+    """Writes the files of a run, and adds the lines of a step for each that a training would make."""
+    write_fake_run(run, _STEPS_BEFORE + int(4 * _WATCHED_S / _STEP_S))
+    (run / ".lock").write_text(f"process {os.getpid()} (training)")
+    is_over = threading.Event()
+    rest = {}
+    for name in ("metrics.jsonl", "telemetry.jsonl"):
+        lines = (run / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        share = _STEPS_BEFORE * len(lines) // (_STEPS_BEFORE + int(4 * _WATCHED_S / _STEP_S))
+        (run / name).write_text("".join(lines[:share]), encoding="utf-8")
+        rest[name] = lines[share:]
+
+    def write() -> None:
+        num_steps = max(map(len, rest.values()))
+        for step in range(num_steps):
+            if is_over.wait(_STEP_S):
+                return
+            for name, lines in rest.items():
+                with (run / name).open("a", encoding="utf-8") as file:
+                    file.writelines(lines[step * len(lines) // num_steps : (step + 1) * len(lines) // num_steps])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        writer.join()
 
 
 def _measure_cost(program: str, num_gpus: int) -> float:

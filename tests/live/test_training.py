@@ -75,7 +75,7 @@ def test_the_page_ends_with_its_training_however_that_ends(tmp_path: Path) -> No
     program = (
         "import os, sys; from pathlib import Path; from myxtts.live.server import PageProcess\n"
         "with PageProcess(Path('run'), '0', None, 'en') as page:\n"
-        "    print(page._process.pid, flush=True); sys.stdin.read()\n"
+        "    print(page.pid, flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path

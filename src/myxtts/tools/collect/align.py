@@ -14,7 +14,7 @@ Shape legend: T frames of 32 ms, Q coefficients, M mel bands, S states.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import soxr
@@ -34,8 +34,9 @@ from myxtts.tools.collect.activity import (
     Activity,
     compute_mel,
 )
+from myxtts.tools.collect.adapt import adapt_frames
 from myxtts.tools.collect.cuts import Pause
-from myxtts.tools.collect.search import search_path
+from myxtts.tools.collect.search import Skips, search_path
 from myxtts.types import Floats
 
 _WINDOW_STATES = 1000
@@ -48,13 +49,30 @@ _SPEECH_RANGE_DB = 35.0
 """Below the loudest frame; synthesised silence at both ends of a sentence is left out."""
 _SPEECH_GAP_COST, _PAUSE_GAP_COST = 0.9, 0.6
 """Of a frame of speech and of a pause in a gap, as shares of the mean distance between any two frames. Speech and its
-own text cost about 0.79, speech and another text 0.85, and more where the text is too short for it."""
-_GAP_STATES = 3
-_MAX_DECOY_RATIO = 0.965
-"""Of the costs of a text and its decoys: 0.85 to 0.96 for nearly all right texts, 0.96 to 1.03 for wrong ones."""
-_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 1.0, 60
-"""The same for each half of a sentence of two seconds or more."""
+own text cost about 0.72, speech and another text 0.8, and more where the text is too short for it."""
+_NEAREST_GAP_COSTS = (1.0, 0.95)
+"""The same for speech after each adaptation, as a share of the distance to the most similar sounds of the text. Speech
+and its own text cost about 0.87 and 0.79 of that, speech and another text 1 or more."""
+_STRANGE_COST = 12.0
+"""Of beginning to leave out speech, so that a single word is not left out because it fits badly."""
+_MISSING_COST = 40.0
+"""Of a sentence that is not in the recording."""
+_NUM_COMPARED = 600
+"""Sounds of the text, drawn at random, among which the most similar ones are looked for."""
+_BORDER, _STRANGE, _BESIDE_STRANGE = -1, -2, -3
+_GAP = (_BESIDE_STRANGE, _STRANGE, _BESIDE_STRANGE, _BORDER)
+"""States between two sentences. The last one is the pause between them, which is reached from the sentence at once or
+through the others: speech that belongs to no sentence, with a pause before and behind it."""
+_BORDER_COST, _BESIDE_STRANGE_COST = 2.0, 4.0
+"""Of a frame of speech there, instead of a pause, as shares of the mean distance between any two frames."""
+_FORBIDDEN = 1e6
+_MAX_DECOY_RATIO = 0.92
+"""Of the costs of a text and its decoys: 0.7 to 0.88 for right texts, 0.95 and more for wrong ones."""
+_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 0.97, 60
+"""The same for each half of a sentence of two seconds or more: 0.7 to 0.89 for right texts."""
 _MIN_STRANGE_S = 0.5
+_MIN_RUN_FRAMES = 4
+"""Of a sentence, before its first pause or behind its last: 0.13 s."""
 _MIN_TEMPO, _MAX_TEMPO = 0.6, 1.5
 """Of a sentence, as a share of the usual ratio between its length and the synthesised one."""
 
@@ -86,8 +104,7 @@ def align_sentences(
     voice = find_voice(language)
     spoken = [_synthesize_mel(sentence, language, voice) for sentence in sentences]
     recorded = _condense(activity, pauses)
-    states = _make_states(spoken, recorded)
-    path_T = _search(recorded, states, progress)
+    recorded, states, path_T = _align(recorded, _make_states(spoken, recorded), progress)
     sentence_T = states.owners[path_T]
     is_strange_T = (sentence_T < 0) & ~recorded.is_pause
     placed: list[Placed] = []
@@ -95,16 +112,44 @@ def align_sentences(
     usual = float(np.median(tempos)) or 1.0
     borders = np.searchsorted(np.maximum.accumulate(sentence_T), np.arange(len(sentences) + 1))
     for number, tempo in enumerate(tempos / usual):
-        frames = borders[number] + np.flatnonzero(sentence_T[borders[number] : borders[number + 1]] == number)
+        own = slice(borders[number], borders[number + 1])
+        frames = own.start + _find_spoken((sentence_T[own] == number) & ~recorded.is_pause[own])
         if len(frames) == 0:
             behind_s = placed[-1].end_s if placed else 0.0
             placed.append(Placed(behind_s, behind_s, "it is not in the recording"))
             continue
         doubt = _judge_tempo(tempo) or _judge_sound(recorded.frames[frames], states.of_sentence(number))
-        num_strange = np.count_nonzero(is_strange_T[frames[-1] : borders[number + 1]])
+        num_strange = np.count_nonzero(is_strange_T[frames[-1] : own.stop])
         start_s, end_s = recorded.records[frames[0]] * RECORD_S, (recorded.records[frames[-1]] + 1) * RECORD_S
         placed.append(Placed(start_s, end_s, doubt, bool(num_strange * RECORD_S > _MIN_STRANGE_S)))
     return placed
+
+
+def _align(
+    recorded: _Recorded, states: _States, progress: Callable[[float], None]
+) -> tuple[_Recorded, _States, NDArray[np.int64]]:
+    """Searches, adapts the states to the voice, and searches again; returns both as adapted, and the path [T]."""
+    num_rounds = 1 + len(_NEAREST_GAP_COSTS)
+    gap_cost = _SPEECH_GAP_COST * _measure_chance(recorded.frames, states.frames)
+    path_T = _search(recorded, states, gap_cost, lambda share: progress(share / num_rounds))
+    for number, share_of_nearest in enumerate(_NEAREST_GAP_COSTS, 1):
+        recorded, states = _adapt(recorded, states, path_T)
+        gap_cost_T = share_of_nearest * _measure_nearest(recorded, states)
+        path_T = _search(recorded, states, gap_cost_T, lambda share, done=number: progress((done + share) / num_rounds))
+    return recorded, states, path_T
+
+
+def _find_spoken(is_own_T: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Returns the frames of a sentence, without a bit of the speech beyond the pause before or behind it.
+
+    The path is free to put a sound or two there.
+    """
+    runs = np.split(frames := np.flatnonzero(is_own_T), np.flatnonzero(np.diff(frames) > 1) + 1)
+    while len(runs) > 1 and len(runs[0]) < _MIN_RUN_FRAMES:
+        runs.pop(0)
+    while len(runs) > 1 and len(runs[-1]) < _MIN_RUN_FRAMES:
+        runs.pop()
+    return np.concatenate(runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +168,7 @@ class _Recorded:
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """Frames [S, Q] of the synthesised text; `owners` [S] are the numbers of their sentences, -1 in a gap."""
+    """Frames [S, Q] of the synthesised text; `owners` [S] are the numbers of their sentences, below 0 in a gap."""
 
     frames: Floats
     owners: NDArray[np.int64]
@@ -138,27 +183,74 @@ class _States:
         return own
 
 
-def _search(recorded: _Recorded, states: _States, progress: Callable[[float], None]) -> NDArray[np.int64]:
-    """Returns the state of each frame."""
+def _adapt(recorded: _Recorded, states: _States, path_T: NDArray[np.int64]) -> tuple[_Recorded, _States]:
+    """Returns the states in the voice of the recording, and both in units of what still differs."""
+    is_own_S, is_used_T = states.owners >= 0, (states.owners[path_T] >= 0) & ~recorded.is_pause
+    place_S = np.cumsum(is_own_S) - 1
+    own_SQ, deviation_Q = adapt_frames(states.frames[is_own_S], recorded.frames[is_used_T], place_S[path_T[is_used_T]])
+    frames_SQ = np.zeros_like(states.frames)
+    frames_SQ[is_own_S] = own_SQ / deviation_Q
+    return replace(recorded, frames=recorded.frames / deviation_Q), replace(states, frames=frames_SQ)
+
+
+def _measure_nearest(recorded: _Recorded, states: _States) -> Floats:
+    """Returns how near each frame [T] is to the most similar sounds of the text, wherever they are in it."""
+    own_SQ = states.frames[states.owners >= 0]
+    sounds_SQ = np.random.default_rng(0).permutation(own_SQ)[:_NUM_COMPARED]
+    blocks = np.array_split(recorded.frames, len(recorded.frames) // 1000 + 1)
+    shares = [np.percentile(_measure_distances(block, sounds_SQ), 10, axis=1) for block in blocks]
+    return np.concatenate(shares).astype(np.float32)
+
+
+def _search(
+    recorded: _Recorded, states: _States, strange_cost: Floats | float, progress: Callable[[float], None]
+) -> NDArray[np.int64]:
+    """Returns the state of each frame. `strange_cost`, for all or [T], is what it costs to leave out speech."""
     chance = _measure_chance(recorded.frames, states.frames)
-    gap_cost_T = chance * np.where(recorded.is_pause, _PAUSE_GAP_COST, _SPEECH_GAP_COST).astype(np.float32)
+    of_speech = {_BORDER: _BORDER_COST * chance, _BESIDE_STRANGE: _BESIDE_STRANGE_COST * chance, _STRANGE: strange_cost}
+    gap_costs = {
+        kind: np.where(recorded.is_pause, _PAUSE_GAP_COST * chance, cost).astype(np.float32)
+        for kind, cost in of_speech.items()
+    }
     num_frames, num_states = len(recorded.frames), len(states.frames)
 
     def cost_of_block(start: int, stop: int, first: int, last: int) -> Floats:
         costs = _measure_distances(recorded.frames[start:stop], states.frames[first:last])
-        costs[:, states.owners[first:last] < 0] = gap_cost_T[start:stop, None]
+        for kind, gap_cost_T in gap_costs.items():
+            costs[:, states.owners[first:last] == kind] = gap_cost_T[start:stop, None]
         return costs
 
-    jump_costs = np.repeat(_JUMP_COSTS[:, None], num_states, axis=1)
-    jump_costs[0, states.owners < 0] = 0.0
+    jump_costs = _make_jump_costs(states.owners)
     return search_path(
         num_frames,
         num_states,
         cost_of_block,
         jump_costs,
         window=_WINDOW_STATES,
+        skips=_list_skips(states.owners),
         progress=lambda done: progress(done / num_frames),
     )
+
+
+def _make_jump_costs(owners: NDArray[np.int64]) -> Floats:
+    """Returns what it costs to enter each state [J, S]: how a sentence goes on, and the ways through a gap."""
+    jump_costs = np.repeat(np.append(_JUMP_COSTS, _FORBIDDEN)[:, None], len(owners), axis=1).astype(np.float32)
+    is_strange, is_border = owners == _STRANGE, owners == _BORDER
+    jump_costs[0, owners < 0] = 0.0
+    jump_costs[1, is_strange] = _STRANGE_COST
+    jump_costs[2:, is_strange] = _FORBIDDEN
+    jump_costs[2:4, is_border] = _FORBIDDEN
+    jump_costs[len(_GAP), is_border] = 0.0
+    behind_gap = np.flatnonzero(is_border)[:-1] + 1
+    jump_costs[3, behind_gap] = _FORBIDDEN
+    return jump_costs
+
+
+def _list_skips(owners: NDArray[np.int64]) -> Skips:
+    """A sentence may be missing in the recording: the border behind it can be entered from the one before it."""
+    origins, borders = np.full(len(owners), -1), np.flatnonzero(owners == _BORDER)
+    origins[borders[1:]] = borders[:-1]
+    return Skips(origins, _MISSING_COST)
 
 
 def _synthesize_mel(sentence: str, language: str, voice: str) -> Floats:
@@ -215,7 +307,7 @@ def _make_states(spoken: Sequence[Floats], recorded: _Recorded) -> _States:
     frames = [_halve(dct(mel_TM, axis=1, norm="ortho")[:, :NUM_COEFFICIENTS]) for mel_TM in noisy]
     everything = np.concatenate(frames)
     mean_Q, deviation_Q = everything.mean(axis=0), everything.std(axis=0) + 1e-3
-    gap_frames, gap_numbers = np.zeros((_GAP_STATES, NUM_COEFFICIENTS)), np.full(_GAP_STATES, -1)
+    gap_frames, gap_numbers = np.zeros((len(_GAP), NUM_COEFFICIENTS)), np.array(_GAP)
     parts, numbers = [gap_frames], [gap_numbers]
     for number, frames_TQ in enumerate(frames):
         parts += [(frames_TQ - mean_Q) / deviation_Q, gap_frames]

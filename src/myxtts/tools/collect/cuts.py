@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from myxtts.tools.collect.activity import LEVEL_S, RECORD_S, Activity
 from myxtts.types import Floats
@@ -30,6 +31,10 @@ _EDGE_S = 0.03
 """Of a pause, in which it is not cut: the detector is late by about one of its steps."""
 _MIN_DROP_DB = 8.0
 """By which the quietest place of a pause must be below the speech around it."""
+_LOUD_RISE_DB, _LOUD_DROP_DB = 12.0, 20.0
+"""Above the noise of the pause and below the speech around it: louder is speech that the detector missed."""
+_MAX_LOUD_S, _MAX_CLOSURE_S = 0.4, 0.12
+"""How far it reaches, and the silence of a consonant in it."""
 _NEIGHBOURHOOD_S = 2.0
 _QUIET_S = 0.04
 """Length of the quietest place."""
@@ -107,11 +112,34 @@ def find_pauses(activity: Activity) -> list[Pause]:
     pauses = []
     for index in range(0, len(edges), 2):
         start_s, end_s = edges[index], edges[index + 1]
-        is_outer = index == 0 or index == len(edges) - 2
-        if not is_outer and (end_s - start_s < _MIN_PAUSE_S or not _is_quiet(activity.level_db, start_s, end_s)):
+        is_first, is_last = index == 0, index == len(edges) - 2
+        if not (is_first or is_last or _is_pause(activity.level_db, start_s, end_s)):
             continue
+        missed_start_s, missed_end_s = _measure_missed(activity.level_db, start_s, end_s) if runs else (0.0, 0.0)
+        start_s, end_s = start_s + missed_start_s * (not is_first), end_s - missed_end_s * (not is_last)
         pauses.append(Pause(start_s, end_s, find_quietest(activity.level_db, start_s, end_s)))
     return pauses
+
+
+def _measure_missed(level_db: Floats, start_s: float, end_s: float) -> tuple[float, float]:
+    """Returns how long a pause begins and ends as loud as speech: the detector may miss a syllable at an edge."""
+    inside = _slice_levels(level_db, start_s, end_s)
+    if len(inside) == 0:
+        return 0.0, 0.0
+    limit_db = max(np.percentile(inside, 20) + _LOUD_RISE_DB, _measure_around(level_db, start_s, end_s) - _LOUD_DROP_DB)
+    width = round(_QUIET_S / LEVEL_S)
+    is_loud = np.convolve(inside > limit_db, np.full(width, 1 / width), "same") > 0.5
+    return _count_loud(is_loud) * LEVEL_S, _count_loud(is_loud[::-1]) * LEVEL_S
+
+
+def _count_loud(is_loud: NDArray[np.bool_]) -> int:
+    """Returns how many levels at the start reach to the last loud one, with short closures between."""
+    count = 0
+    for place in np.flatnonzero(is_loud[: min(round(_MAX_LOUD_S / LEVEL_S), len(is_loud) // 2)]):
+        if (place - count) * LEVEL_S > _MAX_CLOSURE_S:
+            break
+        count = int(place) + 1
+    return count
 
 
 def _find_speech(speech: Floats) -> list[tuple[int, int]]:
@@ -125,16 +153,19 @@ def _slice_levels(level_db: Floats, start_s: float, end_s: float) -> Floats:
     return level_db[max(0, round(start_s / LEVEL_S)) : max(0, round(end_s / LEVEL_S))]
 
 
-def _is_quiet(level_db: Floats, start_s: float, end_s: float) -> bool:
-    """Whether the level drops between two runs of speech: the detector may fail inside a word."""
+def _is_pause(level_db: Floats, start_s: float, end_s: float) -> bool:
+    """Whether it is long enough, and the level drops in it: the detector may fail inside a word."""
+    if end_s - start_s < _MIN_PAUSE_S:
+        return False
     inside = _slice_levels(level_db, start_s, end_s)
-    around = np.concatenate(
-        [
-            _slice_levels(level_db, start_s - _NEIGHBOURHOOD_S, start_s),
-            _slice_levels(level_db, end_s, end_s + _NEIGHBOURHOOD_S),
-        ]
-    )
-    return bool(np.percentile(inside, 25) < np.percentile(around, 75) - _MIN_DROP_DB)
+    return bool(np.percentile(inside, 25) < _measure_around(level_db, start_s, end_s) - _MIN_DROP_DB)
+
+
+def _measure_around(level_db: Floats, start_s: float, end_s: float) -> float:
+    """Returns the level of the speech beside a pause."""
+    before = _slice_levels(level_db, start_s - _NEIGHBOURHOOD_S, start_s)
+    behind = _slice_levels(level_db, end_s, end_s + _NEIGHBOURHOOD_S)
+    return float(np.percentile(np.concatenate([before, behind]), 75))
 
 
 def find_quietest(level_db: Floats, start_s: float, end_s: float) -> float:
