@@ -101,7 +101,7 @@ def run_synth(
     checkpoint: Annotated[
         int | None,
         option(
-            "Use the checkpoint of this step, if the run kept it. \\[default: the run's exported weights]",
+            "Use the checkpoint of this step, if the run kept it. \\[default: the weights of its bundle]",
             "STEP",
             ADVANCED,
             min=0,
