@@ -178,10 +178,9 @@ def _render_inline_code(_renderer: Any, tokens: Sequence[Token], index: int, _op
     return f'<code dir="ltr">{_WORD.sub(_UNBROKEN, content)}</code>'
 
 
-def _render_link_end(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """Behind a link to a sound comes a player."""
-    opened = next(token for token in reversed(tokens[:index]) if token.type == "link_open")
-    address = str(opened.attrGet("href"))
+def _render_link_end(_renderer: Any, tokens: Sequence[Token], _index: int, _options: Any, _env: Any) -> str:
+    """Behind a link to a sound that stands alone, as in a cell of a table, comes a player."""
+    address = str(tokens[0].attrGet("href")) if len(tokens) == 3 else ""
     player = f' <audio controls preload="none" src="{escape(address)}"></audio>' if address.endswith(_SOUND) else ""
     return f"</a>{player}"
 
