@@ -23,7 +23,7 @@ _TITLES: dict[Language, tuple[str, str, str]] = {
         "رابط پایتون (API)",
         "این صفحه را make docs از روی docstringها می‌سازد؛ دستی ویرایش نکنید.",
         (
-            "همهٔ نام‌های عمومی؛ اول آن‌هایی که بیشتر لازم می‌شوند. هر کدام را از `myxtts` وارد کنید، مثل "
+            "همهٔ نام‌های عمومی؛ اول آن‌هایی که بیشتر لازم می‌شوند. هر کدام را از `myxtts` import کنید، مثل "
             "`from myxtts import Trainer`. خود `import myxtts` کتابخانهٔ TensorFlow را load نمی‌کند. "
             "توضیح‌ها همان docstringهای انگلیسی‌اند."
         ),

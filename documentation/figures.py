@@ -98,7 +98,7 @@ FIGURES: tuple[Figure, ...] = (
             "fa": (
                 "تعداد کلیپی که در هر ثانیه on-the-fly (بدون کش) بارگذاری می‌شود",
                 "{own:.0f}",
-                "{librosa:.0f} با `librosa` در `tf.numpy_function`؛ {processes:.0f} با soundfile و scipy در دو پروسه",
+                "{librosa:.0f} با `librosa` در `tf.numpy_function`؛ {processes:.0f} با soundfile در دو پروسه",
             ),
         },
     ),
@@ -115,7 +115,7 @@ FIGURES: tuple[Figure, ...] = (
             "fa": (
                 "زمان CPU برای خواندن یک کلیپ از کش ویژگی‌ها تا تنسور",
                 "{own:.0f} میکروثانیه",
-                "{npy:.0f} با یک فایل `npy` برای هر کلیپ؛ {record:.0f} با TFRecord در `tf.data`",
+                "{npy:.0f} میکروثانیه با یک فایل `.npy` برای هر کلیپ؛ {record:.0f} میکروثانیه با TFRecord در `tf.data`",
             ),
         },
     ),
@@ -132,7 +132,7 @@ FIGURES: tuple[Figure, ...] = (
             "fa": (
                 "زمان CPU از فایل WAV تا log-mel، برای هر کلیپ",
                 "{own:.2f} میلی‌ثانیه",
-                "{librosa:.2f} با `librosa` (یک ترد BLAS)",
+                "{librosa:.2f} میلی‌ثانیه با `librosa` (یک ترد BLAS)",
             ),
         },
     ),
@@ -181,7 +181,7 @@ FIGURES: tuple[Figure, ...] = (
                 "{tensorflow:.2f} s with TensorFlow",
             ),
             "fa": (
-                "از اجرای برنامه تا اولین صدا، با مدل خروجی‌گرفته به ONNX",
+                "از اجرای برنامه تا اولین صدا، با مدلی که به ONNX برده شده (export)",
                 "{own:.2f} ثانیه",
                 "{tensorflow:.2f} ثانیه با TensorFlow",
             ),

@@ -23,7 +23,10 @@ _KEPT = "_- \u200c"
 _SHORT_CODE = 40
 _WRAPPED = ("bash", "text")
 _FLAG = re.compile(r"(?<=[\s>])--[\w-]+")
+_WORD = re.compile(rf"(?<!\S)\S{{1,{_SHORT_CODE}}}(?!\S)")
 _UNBROKEN = r'<span class="short">\g<0></span>'
+_PERSIAN = re.compile(r"[\u0600-\u06ff](?:[\u0600-\u06ff\u200c .!]*[\u0600-\u06ff.!])?")
+_SOUND = ".mp3"
 _MARKS = "\u200e\u200f"
 
 Locate = Callable[[str], str]
@@ -140,7 +143,8 @@ def _make_parser() -> MarkdownIt:
     parser.add_render_rule("code_block", _render_fence)
     parser.add_render_rule("code_inline", _render_inline_code)
     parser.add_render_rule("heading_close", _render_heading_end)
-    parser.add_render_rule("table_open", lambda *_: '<div class="scroll"><table>\n')
+    parser.add_render_rule("link_close", _render_link_end)
+    parser.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>\n')
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return parser
 
@@ -153,6 +157,8 @@ def _render_fence(_renderer: Any, tokens: Sequence[Token], index: int, _options:
     except ClassNotFound:
         lexer = get_lexer_by_name("text", stripnl=False)
     text = highlight(token.content.rstrip("\n"), lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    # Otherwise the full stop of a Persian sentence would be shown before its first word.
+    text = _PERSIAN.sub(r"<bdi>\g<0></bdi>", text)
     lines = text.splitlines(keepends=True)
     if language in _WRAPPED and all(line.count("<span") == line.count("</span>") for line in lines):
         text = "".join(map(_render_line, lines))
@@ -165,10 +171,18 @@ def _render_line(line: str) -> str:
 
 
 def _render_inline_code(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    content = tokens[index].content
-    # A flag must not be torn at its dashes; only long commands may wrap.
-    short = ' class="short"' if len(content) <= _SHORT_CODE else ""
-    return f'<code dir="ltr"{short}>{escape(content, quote=False)}</code>'
+    content = escape(tokens[index].content, quote=False)
+    # A flag must not be torn at its dashes; long commands wrap between words.
+    if len(content) <= _SHORT_CODE:
+        return f'<code dir="ltr" class="short">{content}</code>'
+    return f'<code dir="ltr">{_WORD.sub(_UNBROKEN, content)}</code>'
+
+
+def _render_link_end(_renderer: Any, tokens: Sequence[Token], _index: int, _options: Any, _env: Any) -> str:
+    """Behind a link to a sound that stands alone, as in a cell of a table, comes a player."""
+    address = str(tokens[0].attrGet("href")) if len(tokens) == 3 else ""
+    player = f' <audio controls preload="none" src="{escape(address)}"></audio>' if address.endswith(_SOUND) else ""
+    return f"</a>{player}"
 
 
 def _render_heading_end(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:

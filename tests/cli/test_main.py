@@ -38,6 +38,16 @@ def test_help_has_examples_and_is_quick_to_read(command: tuple[str, ...]) -> Non
     assert "Example" in done.stdout or not command
 
 
+@pytest.mark.parametrize("command", ["--version", "--help", "train --help", "config", "config --json"])
+def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)  # What `| head -3` does when it has its three lines.
+    done = subprocess.run([*MYXTTS, *command.split()], stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(write_end)
+    assert done.returncode == 0
+    assert "BrokenPipe" not in done.stderr
+
+
 def test_tensorflow_is_not_loaded(tmp_path: Path) -> None:
     commands = [
         ("--version",),

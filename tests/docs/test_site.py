@@ -11,6 +11,7 @@ from tests.browser import Page, needs_chromium, open_page, photograph
 from tests.docs.commands import ROOT
 from tests.outline import Outline
 
+from documentation.markdown import MarkdownPage
 from documentation.site import BrokenLinkError, Site
 
 
@@ -74,6 +75,26 @@ def test_languages_lead_to_each_other_and_have_their_direction(tmp_path: Path) -
     assert '<pre dir="ltr"' in text
     assert '<span class="line">make' in text, "a long command wraps"
     assert '<span class="short">--silent</span>' in text, "a flag is not torn there either"
+
+
+def draw(text: str) -> str:
+    return MarkdownPage.parse(Path("page.md"), text).to_html(lambda address: address)
+
+
+def test_a_sound_has_a_player_where_it_stands_alone() -> None:
+    assert '<audio controls preload="none" src="a.mp3">' in draw("| sound |\n|---|\n| [hear](a.mp3) |\n")
+    assert "<audio" not in draw("One is [here](a.mp3), another [there](b.mp3).")
+
+
+def test_a_persian_sentence_in_a_command_keeps_its_full_stop_at_its_end() -> None:
+    drawn = draw('```bash\nmyxtts synth "سلام، این مدل است." --out a.wav\n```\n')
+    assert "<bdi>سلام، این مدل است.</bdi>" in drawn
+
+
+def test_long_code_wraps_between_words_only() -> None:
+    drawn = draw("`--preprocessing-mode on_the_fly --data-gpu 0 --model-gpu 1`")
+    words = re.findall(r'<span class="short">([^<]*)</span>', drawn)
+    assert words == ["--preprocessing-mode", "on_the_fly", "--data-gpu", "0", "--model-gpu", "1"]
 
 
 def test_a_broken_link_stops_the_site(tmp_path: Path) -> None:

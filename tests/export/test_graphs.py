@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from tests.synthesis.small_models import DATA
 
-from myxtts.export.conversion import Graph, Part, convert
+from myxtts.export.conversion import Graph, Loop, Part, convert
 from myxtts.export.graphs import SynthesisGraphs, describe
 from myxtts.export.sound_graphs import make_vocoder_function
 from myxtts.export.speech_graph import FixedSpeaker, make_speech_graph
@@ -43,6 +43,22 @@ def open_session(graph: Graph) -> Any:
 def run(session: Any, **inputs: Any) -> list[Any]:
     outputs: list[Any] = session.run(None, {name: np.asarray(value) for name, value in inputs.items()})
     return outputs
+
+
+def test_what_a_loop_carries_keeps_its_shape() -> None:
+    """So the decoder of a model of one speaker ends: the last value of a loop is only sliced."""
+    start, end = describe("x", [1, None, 3]), describe("x_end", [1, None, 3])
+    length, count = describe("length", [], tf.int32), describe("count", [], tf.int64)
+
+    def add(x: Any, step: Any) -> tuple[Any]:
+        return (x + tf.cast(step, tf.float32),)
+
+    grow = Loop(Part("grow", add, (start, describe("step", [], tf.int32)), ("x_next",)), "count", ("x",))
+    cut = Part("cut", lambda x, num_frames: (x[:, :num_frames],), (end, length), ("y",))
+    session = open_session(Graph("whole", (grow, cut), (start, count, length), ("y",)))
+    zeros = np.zeros((1, 5, 3), np.float32)
+    (result,) = run(session, x=zeros, count=np.int64(4), length=np.int32(2))
+    np.testing.assert_array_equal(result, np.full((1, 2, 3), 0 + 1 + 2 + 3, np.float32))
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def test_every_bundle_has_a_card_of_data_scores_and_limits(written: Path) -> Non
     assert "en (24 minutes), fa (18 minutes)" in card
     assert "- Step: 1,500 (the best by the validation score)." in card
     assert "- Mel distance: 0.578 (" in card
-    assert "- Vocoder: Griffin-Lim, without training." in card
+    assert "- Vocoder: none of its own; MyXTTS uses that of its base model" in card
     assert "Not measured: how many words a listener or recogniser gets wrong, how natural listeners find it." in card
     assert "It speaks en, fa, and no other language." in card
     assert "No licence of this model is stated." in card

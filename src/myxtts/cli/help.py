@@ -44,7 +44,7 @@ PageLanguage = Annotated[str, option("Language of the page: en or fa.")]
 HtmlReport = Annotated[Path | None, option("Write an HTML report.", "FILE.html", WHERE)]
 Recogniser = Annotated[
     str | None,
-    option("Speech recogniser that prints the text of {wav}. {language} is replaced, too.", "COMMAND", WHAT),
+    option("Speech recogniser that prints the text of a WAV file; {wav} and {language} are replaced.", "COMMAND", WHAT),
 ]
 DecoderSteps = Annotated[int, option("Decoder steps: more is better and slower.", "N", SPEED)]
 Seed = Annotated[int, option("Another seed gives another rendering.", "N", ADVANCED)]

@@ -6,7 +6,6 @@ they run.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -30,7 +29,7 @@ from myxtts.cli.machine.plan import run_plan
 from myxtts.cli.monitor import run_monitor
 from myxtts.cli.profile import run_profile
 from myxtts.cli.report import run_report
-from myxtts.cli.screen import print_error
+from myxtts.cli.screen import discard_output, print_error
 from myxtts.cli.speech.compare import run_compare
 from myxtts.cli.speech.evaluate import run_evaluate
 from myxtts.cli.speech.explain import run_explain
@@ -135,10 +134,11 @@ def run(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_EXIT_CODE)
-    except BrokenPipeError:
-        # The reader of the output has seen enough, as with `| head`. Python flushes stdout at exit, which would raise
-        # again, so the rest of it goes to /dev/null.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as end:
+        # typer and rich end with 1 where the reader of the output has seen enough, as with `| head`.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        discard_output(sys.stdout)
         sys.exit(0)
     except ModuleNotFoundError as error:
         # A command that needs TensorFlow, or what is installed with it, imports it when it runs.

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -59,9 +59,13 @@ class _PipeConsole(Console):
     """A console whose reader may stop reading, as with `| head`: that is no error."""
 
     def on_broken_pipe(self) -> None:
-        # Python flushes stdout at exit, which would raise again, so the rest goes to /dev/null.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        discard_output(self.file)
         raise SystemExit(0)
+
+
+def discard_output(stream: IO[Any]) -> None:
+    """Sends what is still buffered to /dev/null: Python flushes at exit, which would raise again in a closed pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_paragraph(console: Console, text: Text) -> None:

@@ -35,6 +35,7 @@ class Joiner:
 
     def __init__(self) -> None:
         self._nodes: list[Any] = []
+        self._ends: list[Any] = []
         self._initializers: dict[bytes, Any] = {}
         self._opsets: dict[str, int] = {}
 
@@ -46,6 +47,9 @@ class Joiner:
         """Repeats a graph: `count` times, each `x` of `carried` being `x_next` of the time before, at last `x_end`."""
         ends = [f"{name}_end" for name in carried]
         self._nodes.append(self._make_loop(count, model, prefix, carried, ends))
+        # Their shapes are stated, because ONNX takes what a loop carries for tensors of any rank.
+        types = {one.name: one.type for one in model.graph.input}
+        self._ends += [helper.make_value_info(end, types[name]) for name, end in zip(carried, ends, strict=True)]
 
     def add_branch(
         self,
@@ -81,7 +85,8 @@ class Joiner:
             for spec in inputs
         ]
         results = [helper.make_empty_tensor_value_info(output) for output in outputs]
-        graph = helper.make_graph(self._nodes, name, described, results, list(self._initializers.values()))
+        weights = list(self._initializers.values())
+        graph = helper.make_graph(self._nodes, name, described, results, weights, value_info=self._ends)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         model = helper.make_model(graph, producer_name="myxtts", opset_imports=opsets)
         return _infer_outputs(model)

@@ -179,7 +179,7 @@ def _name_vocoder(vocoder: object) -> str:
     """What a bundle says of its vocoder. A neural one without bands in its description has no source at F0."""
     known = vocoder if isinstance(vocoder, dict) else {}
     if known.get("name") == "griffin_lim":
-        return "Griffin-Lim, without training"
+        return "none of its own; MyXTTS uses that of its base model if the audio settings agree, else Griffin-Lim"
     config = known.get("config")
     if not isinstance(config, dict):
         return _plain(known.get("name")) or "not noted"

@@ -94,8 +94,9 @@ VOICE = Measures(
     "durations plus a quarter of the token duration error; the best checkpoint is chosen by it. Lower is better, "
     "except for similarity.",
     about_samples="Held-out sentences in the voice of another clip of the same speaker. “Recorded” is the recording. "
-    "“Recorded, through Griffin-Lim” is the recording converted to a spectrogram and back as the samples are: no model "
-    "can sound better than that with this vocoder.",
+    "“Recorded, through Griffin-Lim” is the recording converted to a spectrogram and back, as the samples are: none of "
+    "them can sound better than that. With a neural vocoder, which myxtts synth uses where one fits, the voice sounds "
+    "clearer.",
 )
 """Metrics of the voice model; `voice.losses` computes the terms, `voice.metrics` the charts."""
 

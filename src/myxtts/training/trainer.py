@@ -120,7 +120,7 @@ class Trainer:
         with (
             ProgressDisplay(say=self._say) as display,
             self._open_run(opened, display) as run,
-            watch_signals(display.say) as request,
+            watch_signals(display.say, run.checkpoints.list_steps) as request,
         ):
             result = self._train(opened, run, request, display)
         if request.is_requested and result.is_chief:

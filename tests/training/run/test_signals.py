@@ -28,7 +28,8 @@ def work():
         hashlib.pbkdf2_hmac("sha512", b"x", b"y", 40_000_000)
     else:
         time.sleep(float(mode))
-with watch_signals(lambda line: print(line, flush=True)) as stop:
+saved = [1500, 2000] if "with-checkpoints" in sys.argv else []
+with watch_signals(lambda line: print(line, flush=True), lambda: saved) as stop:
     print("begun", flush=True)
     step = 0
     while not stop.is_requested and step < 3000:
@@ -43,9 +44,9 @@ print("done", flush=True)
 
 
 @contextmanager
-def trainer(mode: str, same_request_s: float = 0.02) -> Iterator[subprocess.Popen[str]]:
+def trainer(mode: str, same_request_s: float = 0.02, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A trainer in its first step; signals of one kind within `same_request_s` are one request."""
-    command = [sys.executable, "-c", TRAIN, mode, str(same_request_s)]
+    command = [sys.executable, "-c", TRAIN, mode, str(same_request_s), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         read_up_to(process, "begins 1\n")
         try:
@@ -95,6 +96,36 @@ def test_the_second_signal_ends_at_once(first: int, second: int, status: int) ->
         lines = read_rest(process)
     assert not any("saved" in line for line in lines)
     assert process.returncode == status
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"), [((), "no step is kept"), (("with-checkpoints",), "step 2,000 is kept, later steps are lost")]
+)
+def test_both_signals_say_what_is_kept(words: tuple[str, ...], kept: str) -> None:
+    with trainer("600", 0.02, *words) as process:
+        assert process.stdout is not None
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline().endswith(f"A second signal ends it immediately, without saving: {kept}.\n")
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == f"SIGINT again: training ended without saving: {kept}.\n"
+        assert process.wait(timeout=120) == 130
+
+
+def test_the_second_signal_ends_a_program_whose_output_hangs() -> None:
+    program = """
+import time
+from myxtts.training.run.signals import watch_signals
+with watch_signals(lambda _line: time.sleep(600)):
+    print("begun", flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        read_up_to(process, "begun")
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=120) == 143
 
 
 def test_the_second_signal_ends_even_a_call_that_never_returns_to_python() -> None:
@@ -217,5 +248,5 @@ print("done", flush=True)
     done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True)
     answer, last = done.stdout.splitlines()
     assert 0.5 <= float(answer.split()[0]) < 2.9
-    assert "SIGINT: training stops when this is done. A second signal ends it immediately, without saving." in answer
+    assert "SIGINT: training stops when this is done. A second signal ends it immediately, without saving: " in answer
     assert last == "done"

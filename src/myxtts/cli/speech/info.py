@@ -108,7 +108,7 @@ def _list_facts(info: ModelInfo) -> Iterator[tuple[str, str]]:
     yield "Speakers", f"{info.num_speakers:,}" + (f"; voices: {shown}" if shown else "")
     if info.default_voices:
         yield "Defaults", ", ".join(f"{voice} ({code})" for code, voice in info.default_voices.items())
-    yield "Sound", f"{info.sample_rate_hz:,} Hz, vocoder: {'neural' if info.vocoder == 'neural' else 'Griffin-Lim'}"
+    yield "Sound", f"{info.sample_rate_hz:,} Hz, vocoder: {_name_vocoder(info)}"
     yield "Text", "phonemes (espeak-ng)" if info.frontend == "phonemes" else info.frontend
     for label, scores in (("Validation", info.scores), ("Evaluation", info.evaluation)):
         numbers = {key: value for key, value in scores.items() if isinstance(value, float)}
@@ -118,3 +118,10 @@ def _list_facts(info: ModelInfo) -> Iterator[tuple[str, str]]:
         yield "Consent", f"not stated for: {', '.join(info.without_consent)}"
     if info.card is not None:
         yield "Card", info.card
+
+
+def _name_vocoder(info: ModelInfo) -> str:
+    if info.vocoder == "neural":
+        return "neural"
+    # An exported model has one vocoder; for a bundle that has none, `auto` takes another where it can.
+    return "Griffin-Lim" if info.kind == "export" else "none of its own (the base model's if it fits, else Griffin-Lim)"

@@ -5,7 +5,6 @@ Everything that can be refused (arguments, texts, voice) is checked before Tenso
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from myxtts.cli.help import ADVANCED, SPEED, WHAT, WHERE, DecoderSteps, Seed, VocoderName, option
-from myxtts.cli.screen import Screen, mute_decoders, print_note, show_progress
+from myxtts.cli.screen import Screen, discard_output, mute_decoders, print_note, show_progress
 from myxtts.cli.speech.synth_arguments import STREAM, check_additions, check_request, find_free_path, read_lines
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.runtime.load_tensorflow import load_tensorflow
@@ -102,7 +101,7 @@ def run_synth(
     checkpoint: Annotated[
         int | None,
         option(
-            "Use the checkpoint of this step, if the run kept it. \\[default: the run's exported weights]",
+            "Use the checkpoint of this step, if the run kept it. \\[default: the weights of its bundle]",
             "STEP",
             ADVANCED,
             min=0,
@@ -355,6 +354,5 @@ def _stream(job: _Job, speak: Callable[..., Iterator[SpokenPiece]], rate: int, l
             sound.write(encode_samples(part.wave))
             sound.flush()
     except BrokenPipeError as error:
-        # Python flushes stdout at exit, which would raise again: send the rest of the buffer to /dev/null.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output(sys.stdout)
         raise typer.Exit(1) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
@@ -22,6 +22,8 @@ _EXIT_CODES = {signal.SIGTERM: TERMINATED_EXIT_CODE, signal.SIGINT: INTERRUPTED_
 _SAME_REQUEST_S = 0.02
 """Seconds within which a second signal of the same kind counts as the first: some supervisors signal a process and then
 its whole group."""
+_LAST_WORD_S = 1.0
+"""Seconds that the second signal waits for its message to be shown: disk and terminal may hang."""
 _END_OF_WATCH = 0
 """Byte that ends the signal thread; no signal has the number 0."""
 
@@ -30,14 +32,17 @@ class StopRequest:
     """Flag that a signal requested a stop; the training loop reads it after each step.
 
     `announce` is called at once with a sentence for the user, in a thread of its own: the main thread may be compiling
-    for minutes. `next_stop` says in it when training will stop; the training loop keeps it up to date.
+    for minutes. `next_stop` says in it when training will stop; the training loop keeps it up to date. `list_saved`
+    returns the steps that have a checkpoint.
     """
 
-    def __init__(self, announce: Say = lambda _line: None) -> None:
+    def __init__(
+        self, announce: Say = lambda _line: None, list_saved: Callable[[], Sequence[int]] = lambda: ()
+    ) -> None:
         self.is_requested = False
         self._number: int | None = None
         self._asked_at_s = 0.0
-        self._announce = announce
+        self._announce, self._list_saved = announce, list_saved
         self.next_stop = "before its first step"
 
     @property
@@ -69,21 +74,39 @@ class StopRequest:
         if self._number is None:
             self._number, self._asked_at_s = number, now_s
             self.is_requested = True
-            line = f"{self.name}: training stops {self.next_stop}. A second signal ends it immediately, without saving."
-            # Not in this thread: it must hear the second signal even where the terminal takes no more output.
-            threading.Thread(target=self._announce, args=(line,), name="announce", daemon=True).start()
+            self._tell(
+                f"{self.name}: training stops {self.next_stop}. A second signal ends it immediately, without saving"
+            )
         elif number != self._number or now_s - self._asked_at_s > _SAME_REQUEST_S:
+            self._tell(f"{signal.Signals(number).name} again: training ended without saving").join(_LAST_WORD_S)
             # Not sys.exit: the clean-up that the first signal started may itself hang.
             os._exit(_EXIT_CODES[signal.Signals(number)])
 
+    def _tell(self, line: str) -> threading.Thread:
+        """Announces `line` and what is saved, in a thread of its own.
+
+        The thread of the signals must hear the second one even where disk or terminal hangs.
+        """
+
+        def announce() -> None:
+            steps = self._list_saved()
+            kept = f"step {steps[-1]:,} is kept, later steps are lost" if steps else "no step is kept"
+            self._announce(f"{line}: {kept}.")
+
+        thread = threading.Thread(target=announce, name="announce", daemon=True)
+        thread.start()
+        return thread
+
 
 @contextmanager
-def watch_signals(announce: Say = lambda _line: None) -> Iterator[StopRequest]:
+def watch_signals(
+    announce: Say = lambda _line: None, list_saved: Callable[[], Sequence[int]] = lambda: ()
+) -> Iterator[StopRequest]:
     """Context in which SIGTERM and SIGINT set a StopRequest; afterwards the old handlers are restored.
 
     Signal handlers belong to the main thread: in any other thread the request is never set and signals act as before.
     """
-    request = StopRequest(announce)
+    request = StopRequest(announce, list_saved)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
