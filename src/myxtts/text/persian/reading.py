@@ -14,18 +14,9 @@ from typing import Literal
 
 from myxtts.text.inventory import PUNCTUATION
 from myxtts.text.languages.fa import LATEST_RULES, PersianRules
+from myxtts.text.persian import pronounce
 from myxtts.text.persian.colloquial import find_colloquial, soften
 from myxtts.text.persian.homographs import Context, Homographs, Register, load_homographs, parse_homographs
-from myxtts.text.persian.pronounce import (
-    Pronunciations,
-    add_ezafe,
-    clean_espeak,
-    drop_ezafe,
-    load_pronunciations,
-    place_stress,
-    shorten_last,
-    split_plural,
-)
 from myxtts.text.persian.tagger import TAGS, Tagger, load_tagger
 from myxtts.text.persian.words import fold_word, is_persian, split_written_ezafe
 
@@ -67,7 +58,7 @@ class ReadWord:
     def replace_ipa(self, ipa: str) -> ReadWord:
         """Returns the word with IPA of the user, which has no ezafe but the written one and that of the sentence."""
         folded = fold_word(self.spelling)
-        spoken = add_ezafe(ipa, folded) if self.has_ezafe else ipa
+        spoken = pronounce.add_ezafe(ipa, folded) if self.has_ezafe else ipa
         return replace(self, ipa=spoken, source="lexicon")
 
     def finish(self, ipa: str) -> str:
@@ -75,7 +66,7 @@ class ReadWord:
         if not is_persian(self.spelling) or not ipa:
             return ipa
         folded = fold_word(self.spelling)
-        formal = drop_ezafe(clean_espeak(ipa), folded)
+        formal = pronounce.drop_ezafe(pronounce.clean_espeak(ipa), folded)
         said = soften(formal, self.spelling, self.tag) if self.is_softened else formal
         return _inflect(said, self.tag, folded, has_ezafe=self.has_ezafe)
 
@@ -116,7 +107,7 @@ class PersianReading:
     def _read_sentence(self, words: list[str], forced: Mapping[int, Choice]) -> list[ReadWord]:
         if not any(map(is_persian, words)):
             return [ReadWord(word, word, "", "espeak", False, "X") for word in words]
-        tables = _Tables(load_tagger(), load_homographs(), load_pronunciations())
+        tables = _Tables(load_tagger(), load_homographs(), pronounce.load_pronunciations())
         tags = tables.tagger.tag(words)
         forced = {place: choice for place, choice in forced.items() if choice.word == words[place]}
         for place, choice in forced.items():
@@ -195,7 +186,7 @@ def _read_cached(reading: PersianReading, parts: tuple[str, ...], choices: tuple
 
 def list_bases(folded: str) -> tuple[tuple[str, str], ...]:
     """Returns a folded word, and its singular with the IPA of the plural ending if it has one."""
-    singular, ending = split_plural(folded)
+    singular, ending = pronounce.split_plural(folded)
     return ((folded, ""), (singular, ending)) if ending else ((folded, ""),)
 
 
@@ -203,10 +194,10 @@ def list_bases(folded: str) -> tuple[tuple[str, str], ...]:
 class _Tables:
     tagger: Tagger
     homographs: Homographs
-    pronunciations: Pronunciations
+    pronunciations: pronounce.Pronunciations
 
 
 def _inflect(ipa: str, tag: str, word: str, *, has_ezafe: bool) -> str:
     """Returns the IPA of a word with its stress and, if it has one, its ezafe."""
-    stressed = place_stress(ipa, tag, word)
-    return add_ezafe(stressed, word) if has_ezafe else shorten_last(stressed)
+    stressed = pronounce.place_stress(ipa, tag, word)
+    return pronounce.add_ezafe(stressed, word) if has_ezafe else pronounce.shorten_last(stressed)
