@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from myxtts.errors import UsageError
+from myxtts.studio.app import TEXTS as STUDIO_TEXTS
 from myxtts.tools.words import Translator, mark, read_catalogue
 from myxtts.training.terms import VOCODER, VOICE
 from myxtts.types import PAGE_LANGUAGES
@@ -48,6 +49,7 @@ def collect_texts() -> set[str]:
         *SOURCE.glob("cli/*.py"),
     ]
     texts = {text for file in files for text in list_texts(ast.parse(file.read_text(encoding="utf-8")))}
+    texts |= set(STUDIO_TEXTS.values())
     for model in (VOICE, VOCODER):
         texts |= {*model.labels.values(), *model.charts, model.about_validation, model.about_samples}
         texts |= {term.label for term in model.terms}

@@ -30,10 +30,9 @@ from myxtts.serve.guard import Guard, read_limited
 from myxtts.serve.protocol import RequestError, format_sse, parse_json
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.tools.monitor.run import find_trainer
-from myxtts.tools.page_errors import choose_translator, translate_error
 from myxtts.tools.run_files import read_run
 from myxtts.tools.run_report import make_run_page
-from myxtts.tools.words import Translator
+from myxtts.tools.words import Translator, choose_translator, translate_error
 from myxtts.training.run.folder import SAMPLES_FOLDER_NAME
 from myxtts.training.sample_files import read_samples
 from myxtts.types import PAGE_LANGUAGES
