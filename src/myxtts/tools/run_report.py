@@ -81,7 +81,7 @@ def name_report(lang: str, *, is_comparison: bool = False) -> str:
 
 def make_run_page(run: RunFiles, tr: Translator) -> Page:
     """Builds the page of a run; a run with a vocoder specification shows the measures of the vocoder."""
-    steps, seconds, measures = count_steps(run), measure_time(run), find_measures(run)
+    steps, seconds, measures = count_steps(run), measure_time(run), find_measures(run.path)
     return Page(
         title=tr("Training report: {name}", name=run.name),
         lead=tr(
