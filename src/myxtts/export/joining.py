@@ -48,10 +48,7 @@ class Joiner:
         self._nodes.append(self._make_loop(count, model, prefix, carried, ends))
 
     def add_branch(
-        self,
-        condition: str,
-        first: tuple[str, Any, str, Sequence[str]],
-        second: tuple[str, Any, str, Sequence[str]],
+        self, condition: str, first: tuple[str, Any, str, Sequence[str]], second: tuple[str, Any, str, Sequence[str]]
     ) -> None:
         """Runs the first loop where `condition` is true, else the second; each is the arguments of `add_loop`."""
         carried = first[3]

@@ -114,11 +114,7 @@ def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
     cards = [
         Card(tr("Fastest"), name_candidate(best.name, tr)),
         Card(tr("Utterances per second"), tr.number(figures.utterances_per_s), tr("of the fastest")),
-        Card(
-            tr("AU (emulated)"),
-            tr.share(figures.au),
-            tr("upper bound {value}", value=tr.share(figures.ceiling_au)),
-        ),
+        Card(tr("AU (emulated)"), tr.share(figures.au), tr("upper bound {value}", value=tr.share(figures.ceiling_au))),
     ]
     for one in result.compare()[-1:]:
         names = {"name": name_candidate(one.name, tr), "other": name_candidate(one.other, tr)}

@@ -8,22 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from myxtts.tools.charts import draw_bars, draw_shares, draw_timeline
-from myxtts.tools.diagnose.terminal import (
-    CAUSES,
-    REASONS,
-    explain_cause,
-    explain_setting,
-    explain_stage_times,
-    list_key_figures,
-    list_stage_times,
-    tell_gain,
-    tell_loss,
-    tell_oscillation,
-    tell_split,
-    tell_subject,
-    tell_times,
-    tell_verified,
-)
+from myxtts.tools.diagnose import terminal
 from myxtts.tools.line_charts import Curve, draw_curves
 from myxtts.tools.page import (
     NOTHING,
@@ -50,12 +35,12 @@ _BASES = mark({"tried": "a trial", "modelled": "measured times", "estimated": "a
 
 def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
     """Builds the page in the language of `tr`; sections without content are left out."""
-    cards = [card for card, _ in list_key_figures(diagnosis, tr)]
+    cards = [card for card, _ in terminal.list_key_figures(diagnosis, tr)]
     gain = tr("{value}×", value=tr.number(diagnosis.first.gain))
     no_gain = Card(tr("Possible gain"), "–", tr("none in the pipeline"))
     return Page(
         title=tr("Diagnosis of the data pipeline"),
-        lead=tell_subject(diagnosis, tr),
+        lead=terminal.tell_subject(diagnosis, tr),
         cards=[*cards, Card(tr("Possible gain"), gain) if diagnosis.first.advice else no_gain],
         sections=[
             _show_causes(diagnosis, tr),
@@ -73,9 +58,9 @@ def make_diagnosis_page(diagnosis: Diagnosis, tr: Translator) -> Page:
 def _show_causes(diagnosis: Diagnosis, tr: Translator) -> Html:
     panels = [
         make_panel(
-            f"{tr.count(number)}. {tr(CAUSES[one.cause])}",
-            make_paragraph(explain_cause(one, tr), "quote"),
-            note=tell_loss(one, diagnosis, tr),
+            f"{tr.count(number)}. {tr(terminal.CAUSES[one.cause])}",
+            make_paragraph(terminal.explain_cause(one, tr), "quote"),
+            note=terminal.tell_loss(one, diagnosis, tr),
         )
         for number, one in enumerate(diagnosis.findings, start=1)
     ]
@@ -91,31 +76,28 @@ def _show_advice(diagnosis: Diagnosis, tr: Translator) -> Html:
     panels = [
         make_panel(
             f"{advice.setting}: {advice.value}",
-            make_paragraph(tr(REASONS[advice.reason]), "quote"),
-            note=f"{tell_gain(advice, tr)} · {tr('based on')} {tr(_BASES[advice.gain.basis])}",
+            make_paragraph(tr(terminal.REASONS[advice.reason]), "quote"),
+            note=f"{terminal.tell_gain(advice, tr)} · {tr('based on')} {tr(_BASES[advice.gain.basis])}",
         )
         for one in diagnosis.findings
         for advice in one.advice
     ]
-    verified = tell_verified(diagnosis, tr)
+    verified = terminal.tell_verified(diagnosis, tr)
     if verified:
         panels.append(make_panel(tr("Old and new settings measured alternately"), make_paragraph(verified, "quote")))
     return make_section(tr("Recommended changes"), make_grid(*panels))
 
 
 def _show_stages(diagnosis: Diagnosis, tr: Translator) -> Html:
-    times = list_stage_times(diagnosis, tr)
-    rows = [(label, *tell_times(seconds, tr)) for label, seconds in times]
+    times = terminal.list_stage_times(diagnosis, tr)
+    rows = [(label, *terminal.tell_times(seconds, tr)) for label, seconds in times]
     bars = [(label, 1e3 * seconds, tr.number(1e3 * seconds)) for label, seconds in times]
     table = make_table(tr.row("Stage", "alone, ms", "capacity, batches/s"), rows)
     lead = tr("Time that each stage adds to a batch when measured alone, and the batches per second that it allows.")
     return make_section(
         tr("Stages"),
-        make_grid(
-            make_panel(tr("alone, ms"), draw_bars(bars)),
-            make_panel(tr("Milliseconds and percentages"), table),
-        ),
-        lead=f"{lead} {explain_stage_times(diagnosis, tr)}".strip(),
+        make_grid(make_panel(tr("alone, ms"), draw_bars(bars)), make_panel(tr("Milliseconds and percentages"), table)),
+        lead=f"{lead} {terminal.explain_stage_times(diagnosis, tr)}".strip(),
     )
 
 
@@ -140,7 +122,7 @@ def _show_timeline(diagnosis: Diagnosis, tr: Translator) -> Html:
                 make_panel(
                     tr("Step times"),
                     make_code(draw_timeline(loop.intervals_s)),
-                    note=tell_oscillation(diagnosis, tr),
+                    note=terminal.tell_oscillation(diagnosis, tr),
                 ),
                 make_panel(tr("Total time"), draw_shares(shares, tr.share)),
             ),
@@ -161,10 +143,10 @@ def _show_python(diagnosis: Diagnosis, tr: Translator) -> Html:
 
 def _show_machine(diagnosis: Diagnosis, tr: Translator) -> Html:
     """Settings for the hardware, and the comparison of a data GPU with data-parallel training."""
-    rows = [[one.setting, str(one.value), explain_setting(one, tr)] for one in diagnosis.machine_settings]
+    rows = [[one.setting, str(one.value), terminal.explain_setting(one, tr)] for one in diagnosis.machine_settings]
     heading = tr.row("Setting", "Value", "Why")
     table = make_table(heading, rows, code_columns=(0, 1))
-    split = tell_split(diagnosis, tr)
+    split = terminal.tell_split(diagnosis, tr)
     return make_section(
         tr("Settings for this machine"),
         make_panel(tr("Settings for this machine"), table) if rows else NOTHING,

@@ -208,11 +208,7 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
     return make_section(
         tr("Data loading performance"),
         make_grid(
-            make_panel(
-                tr("Milliseconds per batch"),
-                make_table(heading, times),
-                make_table([], facts),
-            ),
+            make_panel(tr("Milliseconds per batch"), make_table(heading, times), make_table([], facts)),
             make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr, unit=tr("milliseconds"))),
         ),
         lead=tr(
