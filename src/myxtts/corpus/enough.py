@@ -17,7 +17,7 @@ import numpy as np
 from myxtts.corpus.check import Accepted
 from myxtts.corpus.coverage import ENOUGH_OF_A_PHONE, Coverage, PhoneCounter, PhoneTally, measure_coverage
 from myxtts.corpus.prompts import has_prompts, read_frequencies, suggest_prompts
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.tokenizer import PhonemeTokenizer
 
@@ -127,8 +127,7 @@ class CorpusTally:
         for language, tally in tallies.items():
             chosen = suggest_prompts(language, tally, self._frontend, number)
             path = out / f"prompts-{language}.txt"
-            with write_atomically(path) as file:
-                file.write("".join(f"{sentence}\n" for sentence in chosen).encode())
+            write_file(path, "".join(f"{sentence}\n" for sentence in chosen).encode())
             needs.suggested[language], needs.files[language] = chosen, str(path)
 
 

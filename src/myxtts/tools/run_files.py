@@ -23,7 +23,7 @@ from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.storage.json_file import JsonLines, is_number, try_read_json
-from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.storage.regular_file import try_read_regular
 from myxtts.tools.monitor.system_log import RunClock, flatten
 from myxtts.tools.rhythm import even_out_shapes
 from myxtts.training.run import folder as run_folder
@@ -210,6 +210,7 @@ def read_run(path: Path) -> RunFiles:
     skipped = list(JsonLines(path / run_folder.SKIPPED_FILE_NAME).read())
     sessions = _read_sessions(path)
     settings = _read_settings(path / RESOLVED_FILE_NAME)
+    config_text = try_read_regular(path / RESOLVED_FILE_NAME, _MAX_FILE_BYTES)
     batches_per_step = next((one.value for one in settings if one.key == _ACCUMULATION_KEY), 1)
     first_positions = {session.get("from_step", 0) * batches_per_step for session in sessions}
     return RunFiles(
@@ -228,7 +229,7 @@ def read_run(path: Path) -> RunFiles:
         skipped=skipped[-_MAX_SKIPPED:],
         num_of_kind=Counter(str(line.get("kind")) for line in skipped),
         settings=settings,
-        config_text=run_folder.hide_private(_read_text(path / RESOLVED_FILE_NAME)),
+        config_text=run_folder.hide_private(config_text.decode("utf-8", "replace")),
         sessions=sessions,
         fingerprints={
             name: str(text)
@@ -311,10 +312,3 @@ def _read_settings(path: Path) -> list[Setting]:
     except ConfigError:
         # Written by another version: the report then shows the text of the file only.
         return []
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return read_regular(path, _MAX_FILE_BYTES).decode("utf-8", "replace")
-    except (OSError, FileRefusedError):
-        return ""

@@ -22,7 +22,7 @@ from myxtts.storage.atomic import (
     lock_directory,
     pass_fault_point,
     sync_directory,
-    write_atomically,
+    write_file,
 )
 from myxtts.storage.json_file import FileModel, try_read_json, write_json
 from myxtts.text.espeak import read_espeak_version
@@ -194,8 +194,7 @@ def _write_tables(
         "espeak_version": read_espeak_version(),
     }
     sync_directory(draft / speak.WAV_FOLDER)
-    with write_atomically(draft / _METADATA_FILE) as file:
-        file.write("".join(f"{row}\n" for row in rows).encode("utf-8"))
+    write_file(draft / _METADATA_FILE, "".join(f"{row}\n" for row in rows).encode("utf-8"))
     # Last, because a folder that has it is taken to be whole.
     write_json(draft / _SETTINGS_FILE, made)
 

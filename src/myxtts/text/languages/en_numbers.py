@@ -53,7 +53,9 @@ WORD_SCALES = frozenset({"thousand", "million", "billion", "trillion", "mn", "bn
 """Scales that are read without a currency, too: "5 million", "3 bn", but not "5 m", which is meters."""
 
 _IRREGULAR_ORDINALS: dict[str, str] = TABLE["irregular_ordinals"]
-_SMALL, _TENS, _SCALES = (TABLE[name].split() for name in ("below_twenty", "tens", "powers_of_thousand"))
+_SMALL: list[str] = TABLE["below_twenty"].split()
+_TENS: list[str] = TABLE["tens"].split()
+_SCALES: list[str] = TABLE["powers_of_thousand"].split()
 FIRST_YEAR, LAST_YEAR = 1100, 2099
 """Four-digit numbers in this range are read as years where no unit or sign shows otherwise."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from myxtts.storage.regular_file import FileRefusedError, open_regular, read_regular
+from myxtts.storage.regular_file import FileRefusedError, open_regular, try_read_regular
 from myxtts.tools.page import (
     NOTHING,
     Html,
@@ -139,8 +139,5 @@ def compress_sound(path: Path | None) -> bytes:
 
 
 def _embed_picture(path: Path | None, caption: str) -> Html:
-    try:
-        content = read_regular(path, _MAX_SOUND_BYTES) if path is not None else b""
-    except (OSError, FileRefusedError):
-        return NOTHING
+    content = try_read_regular(path, _MAX_SOUND_BYTES)
     return embed_picture(content, caption) if content else NOTHING
