@@ -8,9 +8,8 @@ frequencies of the language, and with the one corpus that this project has measu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -71,9 +70,6 @@ class Needs:
     lacking: list[str] = field(default_factory=list)
     suggested: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class CorpusTally:

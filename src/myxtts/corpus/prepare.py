@@ -97,7 +97,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Returns the summary for programs, with the paths of the files that were written."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["needs"] = self.needs.to_json() if self.needs is not None else None
+        values["needs"] = asdict(self.needs) if self.needs is not None else None
         values["rejections"] = [asdict(rejection) for rejection in values.pop("examples")]
         names = {"corpus": corpus_file.CORPUS_FILE_NAME, "frontend": corpus_file.FRONTEND_FILE_NAME}
         names |= {"rejections_json": "rejections.json", "rejections_csv": "rejections.csv"}
