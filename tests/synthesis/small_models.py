@@ -62,7 +62,7 @@ def write_small_bundle(
         frame_rate_hz=mel.sample_rate / mel.hop_length,
         band_hz=tuple(mel.band_hz.tolist()),
     )
-    config = ModelConfig(**SMALL)  # type: ignore[arg-type]
+    config = ModelConfig(**SMALL)
     keras.utils.set_random_seed(1)
     model = XTTS(config, spec)
     stir_weights(model)
