@@ -168,8 +168,7 @@ def is_list_of(corpus: Corpus, path: Path, folder: Path) -> bool:
     if num_same * 2 < len(listed) or not listed:
         raise DataError(
             f"The features in {folder} belong to another corpus: they were computed from the recordings in "
-            f"{roots[0]}, of "
-            f"which {num_same} of {len(listed)} that were compared are in {path}.",
+            f"{roots[0]}, of which {num_same} of {len(listed)} that were compared are in {path}.",
             next_step="Use another feature cache for these recordings: --cache-dir DIR.",
         )
     return False

@@ -101,8 +101,7 @@ def refuse_missing_data(data: DataConfig) -> None:
             raise DataError(
                 f"There is nothing at {path}.",
                 next_step="Check the path: it must be a corpus or a folder of recordings. For a feature cache "
-                "alone, use --cache-dir "
-                "without --train-data.",
+                "alone, use --cache-dir without --train-data.",
             )
 
 
