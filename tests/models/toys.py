@@ -17,20 +17,19 @@ N_MELS = 5
 NUM_SINGLES = 3
 
 
-SMALL: dict[str, Any] = {
-    "text_width": 16,
-    "text_layers": 3,
-    "decoder_width": 16,
-    "decoder_layers": 3,
-    "attention_heads": 2,
-    "reference_width": 8,
-    "reference_layers": 1,
-    "num_latents": 2,
-}
-
-
 def make_config(block: str = "convolution", **changes: Any) -> ModelConfig:
-    return ModelConfig(**{**SMALL, "block": block, **changes})
+    values: dict[str, Any] = {
+        "block": block,
+        "text_width": 16,
+        "text_layers": 3,
+        "decoder_width": 16,
+        "decoder_layers": 3,
+        "attention_heads": 2,
+        "reference_width": 8,
+        "reference_layers": 1,
+        "num_latents": 2,
+    }
+    return ModelConfig(**{**values, **changes})
 
 
 def make_spec(num_speakers: int = 3, factor_sizes: tuple[int, ...] = (9, 2, 3)) -> ModelSpec:

@@ -7,18 +7,14 @@ from typing import Any
 
 import keras
 import numpy as np
-from tests.models.toys import SMALL, stir_weights
-from tests.store.corpora import SmallCorpus
+from tests.models.toys import stir_weights
 
 from myxtts.config.model import ModelConfig
 from myxtts.config.schema import DataConfig
-from myxtts.corpus.corpus_file import Corpus, open_corpus
-from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.features.definition import AudioDefinition, MelDefinition
 from myxtts.models.bundle import Bundle, write_bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.models.xtts import XTTS
-from myxtts.store.precompute import precompute
 from myxtts.text.frontend import FrontEnd
 
 DATA = DataConfig(sample_rate=16_000, n_fft=256, hop_length=128, win_length=256, n_mels=20)
@@ -26,19 +22,16 @@ TEXTS = [
     ("The quick brown fox jumps over the lazy dog, 0123456789.", "en"),
     ("به نام خداوند جان و خرد؛ چه خوش ثمری پژواک گفت، آیا غذا ضعیف ظاهراً صدقه؟", "fa"),
 ]
-
-
-def store_two_speakers(folder: Path, seconds: float) -> tuple[Corpus, DataConfig]:
-    """Makes the features of twelve clips of two speakers in `folder`: the corpus `prepared` and the cache `store`."""
-    small = SmallCorpus(folder)
-    for number in range(12):
-        small.add(f"clip{number:02}", number, seconds=seconds, speaker="anna" if number % 2 else "omid")
-    small.prepare()
-    data = DATA.model_copy(update={"text_frontend": "characters", "val_share": 0.4})
-    prepare_corpus([Recordings(folder / "recordings")], folder / "prepared", data)
-    corpus = open_corpus(folder / "prepared")
-    precompute(corpus, folder / "store", data)
-    return corpus, data
+SMALL = {
+    "text_width": 16,
+    "text_layers": 3,
+    "decoder_width": 16,
+    "decoder_layers": 3,
+    "attention_heads": 2,
+    "reference_width": 8,
+    "reference_layers": 1,
+    "num_latents": 2,
+}
 
 
 def write_small_bundle(
@@ -62,7 +55,7 @@ def write_small_bundle(
         frame_rate_hz=mel.sample_rate / mel.hop_length,
         band_hz=tuple(mel.band_hz.tolist()),
     )
-    config = ModelConfig(**SMALL)
+    config = ModelConfig(**SMALL)  # type: ignore[arg-type]
     keras.utils.set_random_seed(1)
     model = XTTS(config, spec)
     stir_weights(model)

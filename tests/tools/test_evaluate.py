@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.synthesis.small_models import store_two_speakers, write_small_bundle
+from tests.store.corpora import store_two_speakers
+from tests.synthesis.small_models import DATA, write_small_bundle
 
 from myxtts.errors import ConfigError, DataError, UsageError
 from myxtts.store.reader import FeatureStore
@@ -23,7 +24,7 @@ from myxtts.tools.recognition import Mistakes, Recogniser, count_edits, count_mi
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     folder = tmp_path_factory.mktemp("evaluate")
-    corpus, _ = store_two_speakers(folder, seconds=1.0)
+    corpus, _ = store_two_speakers(folder, DATA, seconds=1.0)
     write_small_bundle(folder / "bundle", frontend=corpus.load_frontend())
     return FeatureStore.open(folder / "store")
 

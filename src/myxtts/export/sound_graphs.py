@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from myxtts.features import griffin_lim
 from myxtts.features.definition import MelDefinition
+from myxtts.features.griffin_lim import (
+    MIN_WINDOW_SHARE,
+    MOMENTUM,
+    NUM_FIXED_ITERATIONS,
+    NUM_ITERATIONS,
+    NUM_MAGNITUDE_UPDATES,
+    TINY,
+    GriffinLim,
+)
 from myxtts.models.vocoder import NUM_CORRECTIONS, Vocoder
 from myxtts.types import Floats, Tensor
 
@@ -34,7 +42,7 @@ class FourierProducts:
     def measure_gain(self, num_frames: Tensor) -> Tensor:
         """One over the sum of the squared windows at each sample, as pieces [P, hop]."""
         squares_PH = self._add_frames(tf.ones([num_frames, 1]) * self._definition.window**2)
-        return 1 / tf.maximum(squares_PH, tf.reduce_max(squares_PH) * griffin_lim.MIN_WINDOW_SHARE)
+        return 1 / tf.maximum(squares_PH, tf.reduce_max(squares_PH) * MIN_WINDOW_SHARE)
 
     def synthesize(self, spectrum_TG: Tensor, gain_PH: Tensor) -> Tensor:
         """Samples as pieces [P, hop] with a margin of half a frame at both ends (overlap-add)."""
@@ -77,11 +85,11 @@ class GriffinLimGraph:
     Initial phases are an input instead of a seed.
     """
 
-    num_iterations = griffin_lim.NUM_ITERATIONS
+    num_iterations = NUM_ITERATIONS
 
     def __init__(self, definition: MelDefinition) -> None:
         self._definition = definition
-        self._host = griffin_lim.GriffinLim(definition)
+        self._host = GriffinLim(definition)
         self._products = FourierProducts(definition, self.num_frequencies)
 
     @property
@@ -110,12 +118,12 @@ class GriffinLimGraph:
         """The next spectrum, the one that was found, and the magnitude."""
         found_TG = self._products.analyze(self._products.synthesize(spectrum_TG, gain_PH))
         found_TF = _measure_length(found_TG)
-        reached_TM = tf.maximum(tf.matmul(found_TF, self._host.bands_FM), griffin_lim.TINY)
+        reached_TM = tf.maximum(tf.matmul(found_TF, self._host.bands_FM), TINY)
         scaled_TF = found_TF * tf.matmul(target_TM / reached_TM, self._host.spread_MF)
-        magnitude_TF = tf.where(step >= griffin_lim.NUM_FIXED_ITERATIONS, scaled_TF, magnitude_TF)
+        magnitude_TF = tf.where(step >= NUM_FIXED_ITERATIONS, scaled_TF, magnitude_TF)
         # Zeros before the first iteration, so its weight does not matter.
-        moved_TG = found_TG - last_TG * (griffin_lim.MOMENTUM / (1 + griffin_lim.MOMENTUM))
-        factor_TF = magnitude_TF / tf.maximum(_measure_length(moved_TG), griffin_lim.TINY)
+        moved_TG = found_TG - last_TG * (MOMENTUM / (1 + MOMENTUM))
+        factor_TF = magnitude_TF / tf.maximum(_measure_length(moved_TG), TINY)
         return moved_TG * tf.concat([factor_TF, factor_TF], axis=1), found_TG, magnitude_TF
 
     def finish(self, spectrum_TG: Tensor, gain_PH: Tensor) -> tuple[Tensor]:
@@ -127,9 +135,9 @@ class GriffinLimGraph:
         host = self._host
         magnitude_TF = tf.matmul(target_TM / host.band_areas_M, host.spread_MF)
         wanted_TF = tf.matmul(target_TM, host.bands_MF)
-        for _ in range(griffin_lim.NUM_MAGNITUDE_UPDATES):
+        for _ in range(NUM_MAGNITUDE_UPDATES):
             reached_TF = tf.matmul(tf.matmul(magnitude_TF, host.bands_FM), host.bands_MF)
-            magnitude_TF *= wanted_TF / tf.maximum(reached_TF, griffin_lim.TINY)
+            magnitude_TF *= wanted_TF / tf.maximum(reached_TF, TINY)
         return magnitude_TF
 
 

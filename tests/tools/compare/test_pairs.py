@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from tests.synthesis.small_models import store_two_speakers, write_small_bundle
+from tests.store.corpora import store_two_speakers
+from tests.synthesis.small_models import DATA, write_small_bundle
 
 from myxtts.cli.main import run as run_command
 from myxtts.config.load import write_resolved
@@ -30,7 +31,7 @@ STEPS = (10, 20)
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with a corpus of two speakers, a bundle of random weights and two checkpoints of other weights."""
     folder = tmp_path_factory.mktemp("compare")
-    corpus, data = store_two_speakers(folder, seconds=1.5)
+    corpus, data = store_two_speakers(folder, DATA, seconds=1.5)
     run = folder / "run"
     embedding = {"vector": [0.1] * 8, "latents": [[0.1] * 8] * 2, "language": "en"}
     notes = {"step": 30, "voices": {"anna": embedding, "omid": embedding}}
