@@ -115,6 +115,19 @@ def make_small_corpus(folder: Path, num_utterances: int = 10) -> SmallCorpus:
     return corpus
 
 
+def store_two_speakers(folder: Path, data: DataConfig, seconds: float) -> tuple[Corpus, DataConfig]:
+    """Makes the features of twelve clips of two speakers in `folder`: the corpus `prepared` and the cache `store`."""
+    small = SmallCorpus(folder)
+    for number in range(12):
+        small.add(f"clip{number:02}", number, seconds=seconds, speaker="anna" if number % 2 else "omid")
+    small.prepare()
+    data = data.model_copy(update={"text_frontend": "characters", "val_share": 0.4})
+    prepare_corpus([Recordings(folder / "recordings")], folder / "prepared", data)
+    corpus = open_corpus(folder / "prepared")
+    precompute(corpus, folder / "store", data)
+    return corpus, data
+
+
 def take_snapshot(folder: Path) -> list[Any]:
     """All that a store holds, utterance by utterance in order, to the byte."""
     store = FeatureStore.open(folder)

@@ -16,7 +16,7 @@ from tests.studio.process import run_studio
 from myxtts.config.schema import DataConfig
 from myxtts.corpus.corpus_file import open_corpus
 from myxtts.corpus.prepare import Recordings, prepare_corpus
-from myxtts.studio.texts import TEXTS
+from myxtts.studio.app import TEXTS
 
 WEB = Path(__file__).parents[2] / "src" / "myxtts" / "studio" / "web"
 MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from myxtts.errors import MissingExtraError
-from myxtts.text.languages import LANGUAGES, en, en_abbreviations, en_dates, en_quantities, fa_quantities
+from myxtts.text.languages import LANGUAGES, en, en_abbreviations, en_dates, en_numbers, fa_numbers
 from myxtts.text.languages.by_table import TABLE_LANGUAGES
 from myxtts.text.languages.generic import NUMBER_STYLES
 from myxtts.text.normalize import normalize_text, split_sentences
@@ -268,7 +268,7 @@ def test_splitting_keeps_every_character_but_space(language: str, text: str) -> 
 
 def list_examples() -> list[tuple[str, str, str]]:
     """Language, written and spoken text of each docstring of the form "written → spoken"."""
-    modules = {"en": (en, en_abbreviations, en_dates, en_quantities), "fa": (fa_quantities,)}
+    modules = {"en": (en, en_abbreviations, en_dates, en_numbers), "fa": (fa_numbers,)}
     return [
         (language, *function.__doc__.split(" → "))
         for language, several in modules.items()

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.corpora import SmallCorpus
+from tests.store.corpora import store_two_speakers
 from tests.synthesis.small_models import DATA, write_small_bundle
 
-from myxtts.corpus.corpus_file import open_corpus
-from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.errors import ConfigError, DataError, UsageError
-from myxtts.store.precompute import precompute
 from myxtts.store.reader import FeatureStore
 from myxtts.synthesis.loaded_bundle import load_bundle
 from myxtts.synthesis.synthesizer import Synthesizer
@@ -27,14 +24,7 @@ from myxtts.tools.recognition import Mistakes, Recogniser, count_edits, count_mi
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     folder = tmp_path_factory.mktemp("evaluate")
-    small = SmallCorpus(folder)
-    for number in range(12):
-        small.add(f"clip{number:02}", number, seconds=1.0, speaker="anna" if number % 2 else "omid")
-    small.prepare()
-    data = DATA.model_copy(update={"text_frontend": "characters", "val_share": 0.4})
-    prepare_corpus([Recordings(folder / "recordings")], folder / "prepared", data)
-    corpus = open_corpus(folder / "prepared")
-    precompute(corpus, folder / "store", data)
+    corpus, _ = store_two_speakers(folder, DATA, seconds=1.0)
     write_small_bundle(folder / "bundle", frontend=corpus.load_frontend())
     return FeatureStore.open(folder / "store")
 

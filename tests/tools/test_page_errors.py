@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from myxtts.tools.page_errors import choose_translator, translate_error
-from myxtts.tools.words import Translator
+from myxtts.tools.words import Translator, choose_translator, translate_error
 
 SOURCE = Path(__file__).parents[2] / "src" / "myxtts"
 SERVERS = (

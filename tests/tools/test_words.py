@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from myxtts.errors import UsageError
+from myxtts.studio.app import TEXTS as STUDIO_TEXTS
 from myxtts.tools.words import Translator, mark, read_catalogue
 from myxtts.training.terms import VOCODER, VOICE
 from myxtts.types import PAGE_LANGUAGES
@@ -48,6 +49,7 @@ def collect_texts() -> set[str]:
         *SOURCE.glob("cli/*.py"),
     ]
     texts = {text for file in files for text in list_texts(ast.parse(file.read_text(encoding="utf-8")))}
+    texts |= set(STUDIO_TEXTS.values())
     for model in (VOICE, VOCODER):
         texts |= {*model.labels.values(), *model.charts, model.about_validation, model.about_samples}
         texts |= {term.label for term in model.terms}
@@ -62,12 +64,12 @@ def test_every_text_of_the_code_is_in_the_catalogue_and_no_other() -> None:
 
 
 def test_both_languages_have_the_same_placeholders() -> None:
-    for english, persian in read_catalogue().items():
+    for english, persian in (read_catalogue() | read_catalogue("fa_errors.json")).items():
         assert sorted(PLACEHOLDER.findall(english)) == sorted(PLACEHOLDER.findall(persian)), english
 
 
 def test_persian_is_written_with_persian_letters_and_digits() -> None:
-    for english, persian in read_catalogue().items():
+    for english, persian in (read_catalogue() | read_catalogue("fa_errors.json")).items():
         assert not re.search("[يك٠-٩]", persian), english
         assert not re.search("[0-9]", PLACEHOLDER.sub("", persian)), english
 

@@ -186,15 +186,14 @@ def _write_files(
     result: BenchResult, summary: dict[str, Any], out: Path | None, report: Path | None, tr: Translator, screen: Screen
 ) -> None:
     """Writes the results as JSON and as HTML pages, where --out or --report ask for them."""
-    from myxtts.storage.atomic import write_atomically
+    from myxtts.storage.atomic import write_file
     from myxtts.tools.bench.page import make_bench_page
 
     pages = [report] if report is not None else []
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         stem = f"bench-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-        with write_atomically(out / f"{stem}.json") as file:
-            file.write((json.dumps(summary, indent=1, ensure_ascii=False) + "\n").encode())
+        write_file(out / f"{stem}.json", (json.dumps(summary, indent=1, ensure_ascii=False) + "\n").encode())
         screen.console.print(f"The results are in {out / f'{stem}.json'}", markup=False, soft_wrap=True)
         pages.append(out / f"{stem}.html")
     for page in pages:

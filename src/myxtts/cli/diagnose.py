@@ -223,11 +223,10 @@ def _diagnose_config(
 
 def _write_config(config: XTTSConfig, changes: dict[str, Any], path: Path, screen: Screen) -> None:
     """Writes the configuration with the advised changes as YAML."""
-    from myxtts.storage.atomic import write_atomically
+    from myxtts.storage.atomic import write_file
 
     text = config.model_copy(update=changes).to_yaml()
-    with write_atomically(path) as file:
-        file.write(text.encode())
+    write_file(path, text.encode())
     what = ", ".join(f"{key}: {value}" for key, value in changes.items()) or "nothing had to be changed"
     screen.notices.print(f"Wrote {path} ({what}).", markup=False)
 

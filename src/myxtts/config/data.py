@@ -34,10 +34,12 @@ from myxtts.config.setting import (
 from myxtts.config.values import accept_path, check_address, check_repeats, format_gpu_numbers, parse_gpu_numbers
 from myxtts.errors import DataError
 
-# Shorthands for the three most frequent resume rules; the other fields state theirs.
+# Shorthands for the most frequent resume rules; the other fields state theirs.
 _selection = partial(setting, resume=refuse(NEW_SELECTION))
 _feature = partial(setting, resume=refuse(NEW_FEATURES))
 _speed = partial(setting, resume=accept(ONLY_SPEED))
+_tokens = partial(setting, resume=refuse(NEW_TOKENS))
+_batches = partial(setting, resume=refuse(NEW_BATCHES))
 
 
 class DataConfig(Section):
@@ -48,10 +50,7 @@ class DataConfig(Section):
     # The corpus. Paths are relative to the working folder. Changed content is detected by
     # fingerprints of corpus and store, so the paths themselves may change on --resume.
     train_data: str | None = setting(
-        None,
-        "Corpus folder or file to train on.",
-        fa="پوشه یا فایل دیتاست آموزش.",
-        resume=accept(ONLY_PLACE),
+        None, "Corpus folder or file to train on.", fa="پوشه یا فایل دیتاست آموزش.", resume=accept(ONLY_PLACE)
     )
     val_data: str | None = setting(
         None,
@@ -68,11 +67,10 @@ class DataConfig(Section):
     corpus_format: CorpusFormat = _selection(
         "auto", "Layout of the corpus; auto recognises it.", fa="ساختار دیتاست؛ با `auto` خود برنامه آن را تشخیص می‌دهد."
     )
-    language: str = setting(
+    language: str = _tokens(
         "en",
         "Language of clips that name none.",
         fa="زبان خط‌هایی که زبانشان نوشته نشده است.",
-        resume=refuse(NEW_TOKENS),
         allowed=Words(
             "a language code or name such as en, fa, pt-br or german",
             "کد یا نام زبان مانند `en`، `fa`، `pt-br` یا `فارسی`",
@@ -102,35 +100,30 @@ class DataConfig(Section):
     )
 
     # Text to token ids. The choice is frozen into the corpus and the model bundle.
-    text_frontend: Literal["auto", "phonemes", "characters"] = setting(
+    text_frontend: Literal["auto", "phonemes", "characters"] = _tokens(
         "auto",
         "Phonemes by espeak-ng or plain characters; auto takes phonemes where espeak-ng is installed.",
         fa="فونم با espeak-ng یا کاراکتر ساده؛ با `auto` اگر espeak-ng نصب باشد فونم استفاده می‌شود.",
-        resume=refuse(NEW_TOKENS),
     )
-    lexicon: str | None = setting(
+    lexicon: str | None = _tokens(
         None,
         "File of pronunciations that take precedence over the front end.",
         fa="فایل تلفظ‌هایی که بر front end متن مقدم‌اند.",
-        resume=refuse(NEW_TOKENS),
     )
-    persian_ezafe: bool = setting(
+    persian_ezafe: bool = _tokens(
         True,
         "Whether the linking vowel of Persian (ezafe) is found and spoken where it is not written.",
         fa="آیا کسرهٔ اضافه، جایی که نوشته نشده، پیدا و خوانده شود.",
-        resume=refuse(NEW_TOKENS),
     )
-    persian_homographs: str | None = setting(
+    persian_homographs: str | None = _tokens(
         None,
         "File of readings of Persian words by context (word, IPA, condition), which come before the built-in ones.",
         fa="فایل تلفظ کلمه‌های فارسی بر اساس متن اطراف (کلمه، IPA، شرط) که بر تلفظ‌های آماده مقدم است.",
-        resume=refuse(NEW_TOKENS),
     )
-    persian_register: Literal["formal", "colloquial"] = setting(
+    persian_register: Literal["formal", "colloquial"] = _tokens(
         "formal",
         "How Persian words are read whose formal and colloquial sound differ.",
         fa="کلمه‌هایی که تلفظ رسمی و گفتاری‌شان فرق دارد چگونه خوانده شوند.",
-        resume=refuse(NEW_TOKENS),
     )
 
     # Recordings that are accepted, and what is done to them before features are made. An RMS of 0.06 is -24 dBFS,
@@ -228,11 +221,10 @@ class DataConfig(Section):
     )
 
     # The feature store. An utterance of 5 s with 80 bands takes 138 kB in float32, half of it in float16.
-    preprocessing_mode: Literal["precompute", "on_the_fly"] = setting(
+    preprocessing_mode: Literal["precompute", "on_the_fly"] = _batches(
         "precompute",
         "precompute: features are computed once into the feature cache; on_the_fly: in every epoch.",
         fa="ویژگی‌ها یک بار ساخته و در کش نگه داشته شوند، یا در هر epoch دوباره محاسبه شوند.",
-        resume=refuse(NEW_BATCHES),
     )
     mel_dtype: Literal["float16", "float32"] = _feature(
         "float32", "Number format of cached spectrograms.", fa="فرمت عددی ویژگی‌های mel در کش."
@@ -265,23 +257,20 @@ class DataConfig(Section):
 
     # Batches. Utterances are bucketed by length into static shapes; each shape is traced and compiled once, so more
     # shapes mean less padding and more compiling.
-    batch_size: Annotated[int, Field(ge=1, le=65_536)] | Literal["auto"] = setting(
+    batch_size: Annotated[int, Field(ge=1, le=65_536)] | Literal["auto"] = _batches(
         32,
         "Utterances in a batch; auto finds what fits.",
         fa="تعداد کلیپ‌ها در هر batch؛ با `auto` بزرگ‌ترین اندازه‌ای که جا شود پیدا می‌شود.",
-        resume=refuse(NEW_BATCHES),
     )
-    frame_budget: Annotated[int, Field(ge=1)] | None = setting(
+    frame_budget: Annotated[int, Field(ge=1)] | None = _batches(
         None,
         "Padded mel frames in a batch, instead of a fixed number of utterances.",
         fa="تعداد فریم‌های mel هر batch، با padding، به‌جای تعداد ثابت کلیپ‌ها.",
-        resume=refuse(NEW_BATCHES),
     )
-    num_shapes: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = setting(
+    num_shapes: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = _batches(
         "auto",
         "Number of static batch shapes that utterances are sorted into by length; auto takes what pays for the run.",
         fa="تعداد شکل‌های ثابت batch که کلیپ‌ها بر اساس طول در آن‌ها چیده می‌شوند؛ با `auto` به طول آموزش بستگی دارد.",
-        resume=refuse(NEW_BATCHES),
     )
 
     # The input pipeline: loader threads fill the buffer in memory, from which batches are copied to the device ahead of
@@ -309,9 +298,7 @@ class DataConfig(Section):
         resume=accept("both loaders give the same features, up to rounding"),
     )
     prefetch_to_gpu: bool = _speed(
-        True,
-        "Copy batches to the device before they are asked for.",
-        fa="batchها از قبل روی GPU کپی شوند.",
+        True, "Copy batches to the device before they are asked for.", fa="batchها از قبل روی GPU کپی شوند."
     )
     enhanced_gpu_prefetch: bool = _speed(
         True,
@@ -328,11 +315,10 @@ class DataConfig(Section):
         "Adjust buffer and threads from waits measured in the first steps.",
         fa="بافر و تردها از روی انتظارهای گام‌های اول تنظیم شوند.",
     )
-    data_service: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None = setting(
+    data_service: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None = _speed(
         None,
         "Address of a tf.data service that does on-the-fly feature work.",
         fa="آدرس یک tf.data service که ویژگی‌ها را on-the-fly محاسبه می‌کند.",
-        resume=accept(ONLY_SPEED),
         allowed=Words("an address such as 10.0.0.5:5050 or null", "آدرس، مانند `10.0.0.5:5050`، یا null"),
     )
 

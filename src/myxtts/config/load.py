@@ -20,7 +20,7 @@ from myxtts.config.setting import accepts_text
 from myxtts.config.values import format_scalar, resolve_scalar, show_value
 from myxtts.config.yaml import read_yaml
 from myxtts.errors import ConfigError
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 
 if TYPE_CHECKING:
     from myxtts.config.schema import XTTSConfig
@@ -197,6 +197,5 @@ def format_yaml(config: XTTSConfig) -> str:
 def write_resolved(config: XTTSConfig, directory: str | Path) -> Path:
     """Writes `config.yaml` into `directory` atomically, creating the folder; returns the path."""
     path = Path(directory) / RESOLVED_FILE_NAME
-    with write_atomically(path) as file:
-        file.write(format_yaml(config).encode())
+    write_file(path, format_yaml(config).encode())
     return path

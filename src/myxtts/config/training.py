@@ -204,9 +204,7 @@ class TrainingConfig(Section):
         resume=refuse(NEW_BATCHES),
     )
     learning_rate: Annotated[float, Field(gt=0.0, le=1.0)] = _from_now_on(
-        1.2e-3,
-        "Highest learning rate, reached after the warm-up.",
-        fa="بالاترین learning rate، پس از warm-up.",
+        1.2e-3, "Highest learning rate, reached after the warm-up.", fa="بالاترین learning rate، پس از warm-up."
     )
     warmup_steps: Annotated[int, Field(ge=0)] = _from_now_on(
         250,

@@ -29,12 +29,7 @@ KeyLines = dict[tuple[str, ...], int]
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _CORE_TAG = "tag:yaml.org,2002:"
-_TAG_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (float, int),
-    "bool": (bool,),
-    "null": (type(None),),
-}
+_TAG_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "bool": (bool,), "null": (type(None),)}
 
 
 def read_yaml(path: str | Path) -> tuple[dict[str, YamlData], KeyLines]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,9 +102,6 @@ class Coverage:
     num_pairs_of_language: int
     pair_share: float
     missing_pairs: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measure_coverage(language: str, found: PhoneTally, expected: PhoneTally) -> Coverage:

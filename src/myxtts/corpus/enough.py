@@ -8,16 +8,15 @@ frequencies of the language, and with the one corpus that this project has measu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from myxtts.corpus.check import Accepted
 from myxtts.corpus.coverage import ENOUGH_OF_A_PHONE, Coverage, PhoneCounter, PhoneTally, measure_coverage
 from myxtts.corpus.prompts import has_prompts, read_frequencies, suggest_prompts
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.tokenizer import PhonemeTokenizer
 
@@ -72,9 +71,6 @@ class Needs:
     suggested: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 class CorpusTally:
     """Counts what `assess` needs; `add` is called once per accepted utterance."""
@@ -127,8 +123,7 @@ class CorpusTally:
         for language, tally in tallies.items():
             chosen = suggest_prompts(language, tally, self._frontend, number)
             path = out / f"prompts-{language}.txt"
-            with write_atomically(path) as file:
-                file.write("".join(f"{sentence}\n" for sentence in chosen).encode())
+            write_file(path, "".join(f"{sentence}\n" for sentence in chosen).encode())
             needs.suggested[language], needs.files[language] = chosen, str(path)
 
 

@@ -23,16 +23,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from myxtts.config.data import DataConfig
+from myxtts.corpus import corpus_file
 from myxtts.corpus.check import Accepted, Checker, SeenTable, refuse_half_characters
-from myxtts.corpus.corpus_file import (
-    CORPUS_FILE_NAME,
-    FRONTEND_FILE_NAME,
-    TRAIN_OPENING,
-    VAL_OPENING,
-    Heading,
-    format_utterance,
-    write_root,
-)
 from myxtts.corpus.enough import CorpusTally, Needs
 from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
@@ -105,9 +97,9 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Returns the summary for programs, with the paths of the files that were written."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["needs"] = self.needs.to_json() if self.needs is not None else None
+        values["needs"] = asdict(self.needs) if self.needs is not None else None
         values["rejections"] = [asdict(rejection) for rejection in values.pop("examples")]
-        names = {"corpus": CORPUS_FILE_NAME, "frontend": FRONTEND_FILE_NAME}
+        names = {"corpus": corpus_file.CORPUS_FILE_NAME, "frontend": corpus_file.FRONTEND_FILE_NAME}
         names |= {"rejections_json": "rejections.json", "rejections_csv": "rejections.csv"}
         return {**values, "files": {kind: str(Path(self.out) / name) for kind, name in names.items()}}
 
@@ -165,7 +157,7 @@ def prepare_corpus(
         limit = _find_validation_limit(seen, summary, data)
         _note_capitals(summary)
         summary.needs = tally.assess(out, num_suggested)
-        frontend.save(out / FRONTEND_FILE_NAME)
+        frontend.save(out / corpus_file.FRONTEND_FILE_NAME)
         _write_corpus(draft, out, [item.source.root for item in inputs], limit, summary)
     summary.elapsed_s = time.monotonic() - started
     return summary
@@ -219,7 +211,7 @@ def _make_draft_line(accepted: Accepted, root_number: int, seen: SeenTable, spli
     rank = hashlib.blake2b(f"{seed}\0{together}".encode(), digest_size=16).digest()
     if utterance.split == "train":
         seen.count_in_group(rank)
-    return f"{rank.hex()} {format_utterance(utterance, root_number, accepted.relative_audio)}\n"
+    return f"{rank.hex()} {corpus_file.format_utterance(utterance, root_number, accepted.relative_audio)}\n"
 
 
 def _add_notes(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
@@ -312,14 +304,14 @@ def _find_validation_limit(seen: SeenTable, summary: Summary, data: DataConfig) 
 def _write_corpus(draft: Path, out: Path, roots: list[CorpusRoot], limit: bytes | None, summary: Summary) -> None:
     """Copies the draft to the corpus file: removes ranks, sets splits. The file becomes visible in one step."""
     last = limit.hex() if limit else ""
-    written = tuple(write_root(root.folder, out) for root in roots)
-    heading = Heading(roots=written, num_utterances=summary.num_utterances, seconds=summary.seconds)
-    with draft.open(encoding="utf-8") as lines, write_atomically(out / CORPUS_FILE_NAME) as file:
+    written = tuple(corpus_file.write_root(root.folder, out) for root in roots)
+    heading = corpus_file.Heading(roots=written, num_utterances=summary.num_utterances, seconds=summary.seconds)
+    with draft.open(encoding="utf-8") as lines, write_atomically(out / corpus_file.CORPUS_FILE_NAME) as file:
         file.write(f"{heading.to_json()}\n".encode())
         for line in lines:
             rank, _, utterance = line.partition(" ")
-            if rank <= last and utterance.startswith(TRAIN_OPENING):
-                utterance = VAL_OPENING + utterance.removeprefix(TRAIN_OPENING)
+            if rank <= last and utterance.startswith(corpus_file.TRAIN_OPENING):
+                utterance = corpus_file.VAL_OPENING + utterance.removeprefix(corpus_file.TRAIN_OPENING)
                 summary.splits["train"] -= 1
                 summary.splits["val"] += 1
             file.write(utterance.encode())

@@ -18,7 +18,7 @@ import google_crc32c
 from pydantic import Field
 
 from myxtts.errors import DataError, refuse
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.storage.json_file import FileModel, JsonRefusedError, Listed, parse_json_line
 from myxtts.storage.regular_file import explain_read_errors, read_regular
 from myxtts.text.frontend import FrontEnd
@@ -110,8 +110,7 @@ def save_readings(folder: Path, readings: Iterable[UtteranceReadings]) -> Path:
     if not lines:
         path.unlink(missing_ok=True)
         return path
-    with write_atomically(path) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    write_file(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
     return path
 
 

@@ -68,10 +68,7 @@ class Reason(StrEnum):
         "more-tokens-than-frames",
         "Check that the text belongs to this recording: it is too long for its sound.",
     )
-    DOUBTFUL_TEXT = (
-        "doubtful-text",
-        "Hear the clip, and accept or correct its text: myxtts studio CORPUS.",
-    )
+    DOUBTFUL_TEXT = ("doubtful-text", "Hear the clip, and accept or correct its text: myxtts studio CORPUS.")
     OTHER_VOICE = "other-voice", "Hear the clip, and accept it if it is the right speaker: myxtts studio CORPUS."
     NOISY = "noisy", "Record in a quieter place, or accept it with --min-snr DECIBELS."
     WRONG_SCRIPT = "wrong-script", "Give --language with the language that the text is in."

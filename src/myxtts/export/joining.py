@@ -52,10 +52,7 @@ class Joiner:
         self._ends += [helper.make_value_info(end, types[name]) for name, end in zip(carried, ends, strict=True)]
 
     def add_branch(
-        self,
-        condition: str,
-        first: tuple[str, Any, str, Sequence[str]],
-        second: tuple[str, Any, str, Sequence[str]],
+        self, condition: str, first: tuple[str, Any, str, Sequence[str]], second: tuple[str, Any, str, Sequence[str]]
     ) -> None:
         """Runs the first loop where `condition` is true, else the second; each is the arguments of `add_loop`."""
         carried = first[3]

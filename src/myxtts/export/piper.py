@@ -18,7 +18,7 @@ from myxtts.errors import ConfigError, UsageError
 from myxtts.export.single_file import SingleFileProof, list_ids, make_single_file
 from myxtts.export.speech_graph import FixedSpeaker
 from myxtts.models.bundle import refresh_card
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.synthesis.voices import SpeakerEmbedding, check_voice_name
 from myxtts.text.phonemes import find_voice
@@ -80,10 +80,10 @@ def export_piper(loaded: LoadedBundle, voice: PiperVoice, vocoder: KnownVocoder,
     id_map = list_ids(loaded.frontend.tokenizer)
     _add_metadata(model, loaded, voice)
     out.mkdir(parents=True, exist_ok=True)
-    _write(out / f"{voice.name}.onnx", model.SerializeToString())
+    write_file(out / f"{voice.name}.onnx", model.SerializeToString())
     description = json.dumps(_describe(loaded, voice, id_map), ensure_ascii=False, indent=1)
-    _write(out / f"{voice.name}.onnx.json", f"{description}\n".encode())
-    _write(out / "tokens.txt", "".join(_list_tokens(id_map)).encode())
+    write_file(out / f"{voice.name}.onnx.json", f"{description}\n".encode())
+    write_file(out / "tokens.txt", "".join(_list_tokens(id_map)).encode())
     refresh_card(loaded.folder, out=out)
     return proof
 
@@ -129,8 +129,3 @@ def _describe(loaded: LoadedBundle, voice: PiperVoice, id_map: dict[str, list[in
 def _list_tokens(id_map: dict[str, list[int]]) -> Iterable[str]:
     """Lines of tokens.txt: sherpa-onnx knows one id for each code point, and splits lines at spaces."""
     return [f"{sign} {numbers[0]}\n" for sign, numbers in id_map.items() if len(numbers) == 1]
-
-
-def _write(path: Path, content: bytes) -> None:
-    with write_atomically(path) as file:
-        file.write(content)

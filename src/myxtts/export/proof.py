@@ -69,11 +69,7 @@ class _Measures:
 
 
 def prove(
-    original: Engine,
-    exported: Engine,
-    loaded: LoadedBundle,
-    voices: dict[str, SpeakerEmbedding],
-    dtype: Dtype,
+    original: Engine, exported: Engine, loaded: LoadedBundle, voices: dict[str, SpeakerEmbedding], dtype: Dtype
 ) -> Proof:
     """Lets both engines speak and returns what was measured; raises ConfigError where they differ too much."""
     _compare_encoders(original, exported, loaded)

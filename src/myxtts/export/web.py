@@ -24,31 +24,14 @@ from myxtts.errors import DataError, UsageError
 from myxtts.export.single_file import SingleFileProof, list_ids, make_single_file
 from myxtts.export.speech_graph import FixedSpeaker
 from myxtts.models.bundle import refresh_card
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.storage.regular_file import FileRefusedError, read_regular
 from myxtts.synthesis.loaded_bundle import KnownVocoder, LoadedBundle
 from myxtts.types import DEFAULT_NOISE_SCALE
 
 RUNTIME_PACKAGE = "onnxruntime-web@1.30.0"
 _RUNTIME_FILES = {"source": "dist/ort.wasm.bundle.min.mjs", "wasm": "dist/ort-wasm-simd-threaded.wasm"}
-_LICENCE = """\
-runtime.js is onnxruntime-web (https://github.com/microsoft/onnxruntime) under the MIT License:
-
-Copyright (c) Microsoft Corporation
-
-Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
-rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
-persons to whom the Software is furnished to do so, subject to the following conditions:
-
-The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
-Software.
-
-THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
-COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
-OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-"""
+_LICENCE = "LICENSE-onnxruntime-web.txt"
 _MAX_RUNTIME_BYTES = 100_000_000
 _MAX_TEXT_BYTES = 100_000_000
 _MAX_WORDS = 100_000
@@ -91,7 +74,7 @@ def export_web(
 
     `runtime` is the folder of the npm package onnxruntime-web. Raises DataError where the proof fails.
     """
-    scripts, licence = read_runtime(runtime)
+    scripts, assets = read_runtime(runtime), files("myxtts.export")
     languages = {speaker.language for speaker in speakers.values()}
     lexicon = {
         language: make_lexicon(loaded, language, texts.get(language, ())) if loaded.frontend.kind == "phonemes" else {}
@@ -108,23 +91,22 @@ def export_web(
         "lexicon": lexicon,
     }
     out.mkdir(parents=True, exist_ok=True)
-    head, body = files("myxtts.synthesis") / "page_head.html", files("myxtts.export") / "web_page.html"
+    head, body = files("myxtts.synthesis") / "page_head.html", assets / "web_page.html"
     contents = {
         "index.html": head.read_bytes() + body.read_bytes(),
         "voice.js": _assign("MYXTTS_VOICE", voice),
         "model.js": _assign("MYXTTS_MODEL", _encode(model.SerializeToString())),
         "runtime.js": _assign("MYXTTS_RUNTIME", scripts),
-        "LICENSE-onnxruntime-web.txt": licence,
+        _LICENCE: (assets / _LICENCE).read_bytes(),
     }
     for name, content in contents.items():
-        with write_atomically(out / name) as file:
-            file.write(content)
+        write_file(out / name, content)
     refresh_card(loaded.folder, out=out)
     return proof
 
 
-def read_runtime(package: Path) -> tuple[dict[str, str], bytes]:
-    """Returns the scripts of an installed npm package onnxruntime-web and its licence."""
+def read_runtime(package: Path) -> dict[str, str]:
+    """Returns the scripts of an installed npm package onnxruntime-web."""
     try:
         source = read_regular(package / _RUNTIME_FILES["source"], _MAX_RUNTIME_BYTES).decode("utf-8")
         wasm = read_regular(package / _RUNTIME_FILES["wasm"], _MAX_RUNTIME_BYTES)
@@ -133,7 +115,7 @@ def read_runtime(package: Path) -> tuple[dict[str, str], bytes]:
             f"onnxruntime-web was not found in {package}: {error}.",
             next_step=f"Run npm install {RUNTIME_PACKAGE}, and give --runtime node_modules/onnxruntime-web.",
         ) from error
-    return {"source": source, "wasm": _encode(wasm)}, _LICENCE.encode()
+    return {"source": source, "wasm": _encode(wasm)}
 
 
 def make_lexicon(loaded: LoadedBundle, language: str, texts: Iterable[str]) -> dict[str, str]:

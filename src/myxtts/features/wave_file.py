@@ -13,7 +13,7 @@ import soundfile
 import soxr
 
 from myxtts.features.extract import quantize_samples
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.types import Waveform
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH")
@@ -59,8 +59,7 @@ def write_sound(path: Path, wave: Waveform, mark: str = "") -> None:
 
     `mark` is written as a comment into it, as its format has them: WAV INFO, ID3 or a Vorbis comment.
     """
-    with write_atomically(path) as target:
-        target.write(encode_sound(wave, path.suffix.lower() or ".wav", mark))
+    write_file(path, encode_sound(wave, path.suffix.lower() or ".wav", mark))
 
 
 def encode_sound(wave: Waveform, ending: str, mark: str = "") -> bytes:

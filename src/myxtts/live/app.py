@@ -28,12 +28,11 @@ from myxtts.live.page import list_samples, make_live_page, make_login_page
 from myxtts.live.speaker import SayBody, Speaker
 from myxtts.serve.guard import Guard, read_limited
 from myxtts.serve.protocol import RequestError, format_sse, parse_json
-from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.storage.regular_file import try_read_regular
 from myxtts.tools.monitor.run import find_trainer
-from myxtts.tools.page_errors import choose_translator, translate_error
 from myxtts.tools.run_files import read_run
 from myxtts.tools.run_report import make_run_page
-from myxtts.tools.words import Translator
+from myxtts.tools.words import Translator, choose_translator, translate_error
 from myxtts.training.run.folder import SAMPLES_FOLDER_NAME
 from myxtts.training.sample_files import read_samples
 from myxtts.types import PAGE_LANGUAGES
@@ -259,10 +258,7 @@ async def _read_json(request: Request) -> bytes:
 
 
 def _send_file(path: Path | None, kind: str, max_bytes: int) -> Response:
-    try:
-        content = read_regular(path, max_bytes) if path is not None else b""
-    except (OSError, FileRefusedError):
-        content = b""
+    content = try_read_regular(path, max_bytes)
     if not content:
         raise RequestError("There is no such file.", status=404)
     return Response(content, media_type=kind)

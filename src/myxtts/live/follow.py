@@ -20,21 +20,11 @@ from myxtts.storage.json_file import JsonTail, is_number
 from myxtts.tools.line_charts import thin
 from myxtts.tools.monitor.run import RunFollower, RunReading, RunState
 from myxtts.tools.monitor.system_log import RunClock, flatten
-from myxtts.tools.report.curves import (
-    Row,
-    RunChart,
-    Source,
-    list_learning_charts,
-    list_speed_charts,
-    list_system_charts,
-    list_validation_charts,
-    select_points,
-)
+from myxtts.tools.report import curves
 from myxtts.tools.report.verdict import Progress, judge, name_run, read_evaluation
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import METRICS_FILE_NAME, SYSTEM_FILE_NAME
-from myxtts.training.terms import VOCODER, VOICE, Measures
-from myxtts.training.vocoder.data import VOCODER_SPEC_FILE_NAME
+from myxtts.training.terms import VOCODER, Measures
 
 Points = dict[str, list[list[float]]]
 """New points of curves, by the names of `RunChart.name_curve`."""
@@ -64,13 +54,13 @@ class Figure:
     remark: str = ""
 
 
-def list_charts(measures: Measures) -> dict[str, list[RunChart]]:
+def list_charts(measures: Measures) -> dict[str, list[curves.RunChart]]:
     """The charts of the page by section."""
     return {
-        "learning": list_learning_charts(measures),
-        "validation": list_validation_charts(measures),
-        "speed": list_speed_charts(),
-        "system": list_system_charts(_MAX_GPUS),
+        "learning": curves.list_learning_charts(measures),
+        "validation": curves.list_validation_charts(measures),
+        "speed": curves.list_speed_charts(),
+        "system": curves.list_system_charts(_MAX_GPUS),
     }
 
 
@@ -103,7 +93,7 @@ class LiveRun:
 
     @property
     def measures(self) -> Measures:
-        return VOCODER if (self.path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
+        return curves.find_measures(self.path)
 
     @property
     def state(self) -> RunState:
@@ -137,13 +127,13 @@ class LiveRun:
         points |= self._system_curves.add(charts, "system", flatten(samples, self._clock))
         return points, is_replaced
 
-    def _take_records(self, lines: Sequence[Mapping[str, Any]]) -> list[Row]:
+    def _take_records(self, lines: Sequence[Mapping[str, Any]]) -> list[curves.Row]:
         records = [line for line in lines if is_number(line.get("step")) and "loss" in line]
         self._records = [*self._records, *records][-_NUM_RECENT:]
         return records
 
-    def _take_scores(self, lines: Sequence[Mapping[str, Any]]) -> list[Row]:
-        rows: list[Row] = []
+    def _take_scores(self, lines: Sequence[Mapping[str, Any]]) -> list[curves.Row]:
+        rows: list[curves.Row] = []
         for line in lines:
             if is_number(line.get("step")) and isinstance(line.get("validation"), dict):
                 numbers = {name: value for name, value in line["validation"].items() if is_number(value)}
@@ -188,8 +178,7 @@ class LiveRun:
                 tr("last step {time} ago", time=tr.time(reading.idle_s)) if reading.idle_s is not None else "",
             ),
             "step": Figure(
-                tr.count(self.step),
-                tr("of {total}", total=tr.count(total)) if total else _describe_epoch(epoch, tr),
+                tr.count(self.step), tr("of {total}", total=tr.count(total)) if total else _describe_epoch(epoch, tr)
             ),
             "time_left": Figure(tr.time(time_left) if time_left is not None else unknown, tr("including validation")),
             "loss": Figure(tr.number(loss) if loss is not None else unknown),
@@ -243,7 +232,7 @@ class _Curves:
     def __init__(self) -> None:
         self._points: dict[str, tuple[list[float], list[float]]] = {}
 
-    def add(self, charts: Iterable[RunChart], source: Source, rows: Sequence[Row]) -> Points:
+    def add(self, charts: Iterable[curves.RunChart], source: curves.Source, rows: Sequence[curves.Row]) -> Points:
         """Adds the rows of one source; returns the new points of each curve that has some."""
         new: Points = {}
         if not rows:
@@ -252,7 +241,7 @@ class _Curves:
             if chart.source != source:
                 continue
             for key in chart.curves:
-                places, values = select_points(chart, rows, key)
+                places, values = curves.select_points(chart, rows, key)
                 if places:
                     name = chart.name_curve(key)
                     self._extend(name, places, values)

@@ -24,18 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from myxtts.pipeline import packed
 from myxtts.pipeline.order import BatchPlan, Shape, hash_numbers
-from myxtts.pipeline.packed import (
-    ALIGNMENT_BYTES,
-    Packed,
-    PackedBatch,
-    adopt,
-    align,
-    is_host,
-    pack_copies,
-    pack_views,
-    place_arrays,
-)
 from myxtts.store.index import Utterances
 from myxtts.types import BATCH, Array, Batch
 
@@ -99,7 +89,7 @@ class BatchLayout:
     ) -> None:
         self._arrays, self._measure = tuple(arrays), measure
         self._places = {shape: self._place(shape) for shape in shapes}
-        self.num_bytes = max(align(stop) for places in self._places.values() for *_, stop in places)
+        self.num_bytes = max(packed.align(stop) for places in self._places.values() for *_, stop in places)
 
     @classmethod
     def of_features(
@@ -123,7 +113,7 @@ class BatchLayout:
         sizes = self._measure(shape)
         dimensions = [array.shape(sizes) for array in self._arrays]
         pairs = list(zip(self._arrays, dimensions, strict=True))
-        places = place_arrays(prod(of_array) * np.dtype(array.dtype).itemsize for array, of_array in pairs)
+        places = packed.place_arrays(prod(of_array) * np.dtype(array.dtype).itemsize for array, of_array in pairs)
         return [(*pair, *place) for pair, place in zip(pairs, places, strict=True)]
 
 
@@ -134,8 +124,8 @@ def measure_axes(shape: Shape, n_mels: int, num_reference_frames: int) -> dict[s
 
 
 def allocate_aligned(num_bytes: int) -> NDArray[np.uint8]:
-    memory = np.zeros(num_bytes + ALIGNMENT_BYTES, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT_BYTES
+    memory = np.zeros(num_bytes + packed.ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % packed.ALIGNMENT_BYTES
     return memory[start : start + num_bytes]
 
 
@@ -256,7 +246,7 @@ def hand_over_arrays(loaded: Loaded) -> Batch:
 
 def make_device_transfer(
     devices: Sequence[str], num_bytes: int, num_threads: int = 1
-) -> Callable[[Loaded], PackedBatch]:
+) -> Callable[[Loaded], packed.PackedBatch]:
     """A transfer to a device, such as "/GPU:0" or "/CPU:0"; several devices get equal shares of the rows.
 
     A batch crosses to each device by one copy. `num_bytes` is the size of the largest batch, and `num_threads` is how
@@ -266,24 +256,26 @@ def make_device_transfer(
     import tensorflow  # noqa: F401
 
     if len(devices) == 1:
-        has_tensors = is_host(devices[0])
-        return lambda loaded: _pack(loaded, [pack_views(loaded.arrays)], has_tensors).to_devices(devices)
+        has_tensors = packed.is_host(devices[0])
+        return lambda loaded: _pack(loaded, [packed.pack_views(loaded.arrays)], has_tensors).to_devices(devices)
     # Rows are a part of each array, so those of a device are copied into a piece of their own.
-    pool = MemoryPool(num_bytes // len(devices) + len(BATCH) * ALIGNMENT_BYTES, num_kept=num_threads * len(devices))
+    pool = MemoryPool(
+        num_bytes // len(devices) + len(BATCH) * packed.ALIGNMENT_BYTES, num_kept=num_threads * len(devices)
+    )
     return lambda loaded: _pack(loaded, _copy_shares(loaded, len(devices), pool), has_tensors=True).to_devices(devices)
 
 
-def _pack(loaded: Loaded, pieces: Sequence[Packed], has_tensors: bool) -> PackedBatch:
+def _pack(loaded: Loaded, pieces: Sequence[packed.Packed], has_tensors: bool) -> packed.PackedBatch:
     """The batch in these pieces; its tensors share the memory of the host."""
-    tensors = {name: adopt(values) for name, values in loaded.arrays.items()} if has_tensors else None
-    return PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, pieces, tensors)
+    tensors = {name: packed.adopt(values) for name, values in loaded.arrays.items()} if has_tensors else None
+    return packed.PackedBatch(loaded.plan.position, loaded.ids, loaded.plan.num_real, pieces, tensors)
 
 
-def _copy_shares(loaded: Loaded, num_shares: int, pool: MemoryPool) -> list[Packed]:
+def _copy_shares(loaded: Loaded, num_shares: int, pool: MemoryPool) -> list[packed.Packed]:
     """A piece for each of equal shares of the rows, in order."""
     size, rest = divmod(len(loaded.ids), num_shares)
     assert rest == 0, f"{len(loaded.ids)} rows cannot be shared by {num_shares}"
     return [
-        pack_copies({name: values[first : first + size] for name, values in loaded.arrays.items()}, pool.lease())
+        packed.pack_copies({name: values[first : first + size] for name, values in loaded.arrays.items()}, pool.lease())
         for first in range(0, len(loaded.ids), size)
     ]

@@ -162,11 +162,7 @@ class _StepLog:
     """Records the steps of batches that were handed out, and draws conclusions from them: tuning and advice."""
 
     def __init__(
-        self,
-        telemetry: Telemetry,
-        tuner: Tuner | None,
-        advice: tuple[int, Callable[[FeedStats], str]] | None,
-        say: Say,
+        self, telemetry: Telemetry, tuner: Tuner | None, advice: tuple[int, Callable[[FeedStats], str]] | None, say: Say
     ) -> None:
         self.telemetry, self.tuner, self._advice, self._say = telemetry, tuner, advice, say
         self.handed_out: deque[_HandedOut] = deque()

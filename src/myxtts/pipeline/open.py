@@ -170,12 +170,7 @@ def _make_transfer_stage(plan: Plan, sizes: BufferSizes, framework: str, batch_b
 
 
 def _make_data_device_stages(
-    config: XTTSConfig,
-    plan: Plan,
-    machine: Hardware,
-    sizes: BufferSizes,
-    batches: BatchRange,
-    setup: LoaderSetup,
+    config: XTTSConfig, plan: Plan, machine: Hardware, sizes: BufferSizes, batches: BatchRange, setup: LoaderSetup
 ) -> tuple[Stage, ...]:
     """Features on the data device in a thread of their own, then copies to the model's devices in others."""
     from myxtts.pipeline.data_device import DataDeviceFeatures, cross_to

@@ -93,11 +93,7 @@ def advise_on_split(stats: FeedStats, num_model_gpus: int, num_workers: int, gra
 
 def _state_measurements(times: MeasuredTimes, num_model_gpus: int, split_rate: float) -> str:
     models = "the model GPU" if num_model_gpus == 1 else f"{num_model_gpus} model GPUs"
-    limits = {
-        "the model": times.step_s,
-        "the data GPU": times.feature_s,
-        "loading on the host": times.load_s,
-    }
+    limits = {"the model": times.step_s, "the data GPU": times.feature_s, "loading on the host": times.load_s}
     slowest = max(limits, key=lambda name: limits[name])
     return (
         f"A batch takes {_show_ms(times.feature_s)} on the data GPU and {_show_ms(times.step_s)} on {models}: "

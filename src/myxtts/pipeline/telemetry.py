@@ -111,12 +111,7 @@ class Telemetry:
     """
 
     def __init__(
-        self,
-        path: Path | None = None,
-        say: Say = lambda _sentence: None,
-        start: int = 0,
-        *,
-        is_copied: bool = False,
+        self, path: Path | None = None, say: Say = lambda _sentence: None, start: int = 0, *, is_copied: bool = False
     ) -> None:
         self._path, self._say = path, say
         self._copies = CopyClock() if is_copied else None

@@ -24,7 +24,7 @@ import platform
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -283,13 +283,9 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    return list(_walk(folder)) if folder.is_dir() else []
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
-            yield Path(entry.path)
+    """The visible files of a folder by name, without links; none where there is no such folder."""
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in entries if path.is_file() and not path.is_symlink() and not path.name.startswith(".")]
 
 
 def _hash_file(path: Path) -> str:

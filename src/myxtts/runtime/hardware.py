@@ -95,12 +95,11 @@ def detect_hardware(*, nvml: Any = None, environment: Mapping[str, str] | None =
     """
     variables = os.environ if environment is None else environment
     listing = _apply_visibility(list_gpus(nvml or pynvml), variables)
-    memory = psutil.virtual_memory()
-    limit_bytes, free_bytes = read_memory_limit()
+    ram_bytes, available_ram_bytes = measure_memory()
     return Hardware(
         num_cpus=count_cpus(),
-        ram_bytes=min(memory.total, limit_bytes or memory.total),
-        available_ram_bytes=memory.available if free_bytes is None else min(memory.available, free_bytes),
+        ram_bytes=ram_bytes,
+        available_ram_bytes=available_ram_bytes,
         gpus=listing.gpus,
         no_gpu_reason=listing.no_gpu_reason,
         notes=listing.notes,
@@ -121,6 +120,13 @@ def read_cpu_quota() -> float | None:
     quotas = [_read_quota_v2(folder) for folder in _walk_folders("")]
     quotas += [_read_quota_v1(folder) for folder in _walk_folders("cpu")]
     return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def measure_memory() -> tuple[int, int]:
+    """Returns all and available bytes of memory; in a container the limit of its cgroup counts where it is tighter."""
+    memory, (limit_bytes, free_bytes) = psutil.virtual_memory(), read_memory_limit()
+    available = memory.available if free_bytes is None else min(memory.available, free_bytes)
+    return min(memory.total, limit_bytes or memory.total), available
 
 
 def read_memory_limit() -> tuple[int | None, int | None]:

@@ -23,14 +23,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from myxtts.serve.guard import Guard, Handler, read_limited
 from myxtts.serve.metrics import Metrics
-from myxtts.serve.protocol import (
-    MAX_BODY_BYTES,
-    RequestError,
-    SpeechBody,
-    format_delta,
-    format_done,
-    parse_json,
-)
+from myxtts.serve.protocol import MAX_BODY_BYTES, RequestError, SpeechBody, format_delta, format_done, parse_json
 from myxtts.serve.sound_stream import CONTENT_TYPES, SoundStream
 from myxtts.serve.speech_queue import Speech, SpeechQueue
 from myxtts.serve.text_socket import TextSocket

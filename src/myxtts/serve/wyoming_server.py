@@ -13,14 +13,7 @@ from wyoming.error import Error
 from wyoming.event import Event
 from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
 from wyoming.server import AsyncEventHandler
-from wyoming.tts import (
-    Synthesize,
-    SynthesizeChunk,
-    SynthesizeStart,
-    SynthesizeStop,
-    SynthesizeStopped,
-    SynthesizeVoice,
-)
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped, SynthesizeVoice
 
 from myxtts import __version__
 from myxtts.errors import MyXTTSError, UsageError
@@ -67,11 +60,7 @@ class _Handler(AsyncEventHandler):
     """One connection."""
 
     def __init__(
-        self,
-        queue: SpeechQueue,
-        default_voice: str | None,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, queue: SpeechQueue, default_voice: str | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         super().__init__(reader, writer)
         self._queue, self._default_voice = queue, default_voice

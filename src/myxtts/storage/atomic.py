@@ -163,6 +163,12 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         sync_directory(path.parent)
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a whole file in one step: a reader sees the old content or the new one. Raises StorageError."""
+    with write_atomically(path) as file:
+        file.write(content)
+
+
 def refuse_filled_folder(folder: Path) -> None:
     """Raises UsageError where the folder for an output exists and is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

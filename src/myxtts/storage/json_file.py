@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any, TypeVar, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from myxtts.errors import DAMAGED_FILE, DataError, StorageError, refuse, warn_user
-from myxtts.storage.atomic import pass_fault_point, write_atomically
+from myxtts.storage.atomic import pass_fault_point, write_file
 from myxtts.storage.regular_file import (
     FileRefusedError,
     explain_read_errors,
@@ -106,8 +106,7 @@ def try_read_json(path: Path, model: type[Model], max_bytes: int = _DEFAULT_MAX_
 
 def write_json(path: Path, content: Mapping[str, Any], *, ensure_ascii: bool = True) -> None:
     """Writes an indented JSON file atomically; raises ValueError for NaN and infinity."""
-    with write_atomically(path) as file:
-        file.write(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=ensure_ascii).encode())
+    write_file(path, json.dumps(content, indent=1, allow_nan=False, ensure_ascii=ensure_ascii).encode())
 
 
 def parse_json(raw: bytes, model: type[Model]) -> Model:
@@ -277,8 +276,7 @@ class JsonLines:
             return
         lines = "".join(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n" for fields in kept)
         try:
-            with write_atomically(self.path) as file:
-                file.write(lines.encode("utf-8", "backslashreplace"))
+            write_file(self.path, lines.encode("utf-8", "backslashreplace"))
         except StorageError as error:
             self._warn(f"{error} The file keeps lines of steps that are done again.")
 

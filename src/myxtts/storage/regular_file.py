@@ -91,6 +91,14 @@ def read_regular(path: Path | str, max_bytes: int) -> bytes:
         return file.read(os.fstat(file.fileno()).st_size or max_bytes)
 
 
+def try_read_regular(path: Path | None, max_bytes: int) -> bytes:
+    """Reads a whole regular file; nothing where there is none that can be read."""
+    try:
+        return read_regular(path, max_bytes) if path is not None else b""
+    except (OSError, FileRefusedError):
+        return b""
+
+
 def read_log_lines(file: BufferedReader) -> Iterator[bytes]:
     """Yields the lines of a log; ends at one of a megabyte, as in a file that is no log."""
     while (line := file.readline(_MAX_LINE_BYTES)) and len(line) < _MAX_LINE_BYTES:

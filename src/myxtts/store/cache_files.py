@@ -18,7 +18,7 @@ from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.corpus.corpus_file import CORPUS_FILE_NAME, FRONTEND_FILE_NAME, Corpus, open_corpus, read_corpus_heading
 from myxtts.corpus.transcripts import CorpusRoot, checksum_file
 from myxtts.errors import DataError
-from myxtts.storage.atomic import explain_storage_errors, write_atomically
+from myxtts.storage.atomic import explain_storage_errors, write_file
 from myxtts.storage.json_file import NO_OTHER_FIELDS
 from myxtts.storage.regular_file import FileRefusedError, open_regular
 from myxtts.store.layout import read_checked_json, write_checked_json
@@ -101,8 +101,7 @@ def restore_config(folder: Path) -> None:
     """Writes config.yaml again as it was."""
     known = read_checksums(folder)
     if known is not None and known.config:
-        with write_atomically(folder / RESOLVED_FILE_NAME) as file:
-            file.write(known.config.encode())
+        write_file(folder / RESOLVED_FILE_NAME, known.config.encode())
 
 
 def is_list_damaged(damaged_files: Sequence[str]) -> bool:
@@ -169,8 +168,7 @@ def is_list_of(corpus: Corpus, path: Path, folder: Path) -> bool:
     if num_same * 2 < len(listed) or not listed:
         raise DataError(
             f"The features in {folder} belong to another corpus: they were computed from the recordings in "
-            f"{roots[0]}, of "
-            f"which {num_same} of {len(listed)} that were compared are in {path}.",
+            f"{roots[0]}, of which {num_same} of {len(listed)} that were compared are in {path}.",
             next_step="Use another feature cache for these recordings: --cache-dir DIR.",
         )
     return False

@@ -87,10 +87,7 @@ def write_durations(folder: Path, durations: Mapping[str, NDArray[np.integer[Any
 
 
 def _append_rows(
-    store: FeatureStore,
-    rows: Sequence[int],
-    values: Sequence[Mapping[Part, NDArray[Any]]],
-    kept: tuple[Part, ...],
+    store: FeatureStore, rows: Sequence[int], values: Sequence[Mapping[Part, NDArray[Any]]], kept: tuple[Part, ...]
 ) -> None:
     """Appends segments with new versions of `rows`: `values` are written, `kept` parts referred to. Needs the lock."""
     sweep_temporary_files(store.folder)

@@ -16,23 +16,8 @@ from pathlib import Path
 
 from myxtts.errors import DataError
 from myxtts.storage.atomic import explain_storage_errors, sweep_temporary_files, sync_directory
+from myxtts.store import layout
 from myxtts.store.index import Row, read_index, write_index
-from myxtts.store.layout import (
-    CHUNK_UTTERANCES,
-    GENERATION_FILE_NAME,
-    PARTS,
-    Generation,
-    Part,
-    StoreState,
-    find_generations,
-    find_segments,
-    index_path,
-    name_generation,
-    part_path,
-    read_checked_json,
-    write_checked_json,
-    write_state,
-)
 from myxtts.store.reader import FeatureStore
 
 _NO_LINKS_HERE = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP)
@@ -40,13 +25,13 @@ _NO_LINKS_HERE = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP)
 
 
 def begin_generation(
-    folder: Path, number: int, generation: Generation, spectrograms_of: FeatureStore | None = None
+    folder: Path, number: int, generation: layout.Generation, spectrograms_of: FeatureStore | None = None
 ) -> None:
     """Creates an empty generation with its settings, corpus and purpose on disk, so that a killed run can be resumed.
 
     With `spectrograms_of` it shares the spectrograms and waveforms of an old generation, and has no tokens yet.
     """
-    target = folder / name_generation(number)
+    target = folder / layout.name_generation(number)
     with explain_storage_errors(target, "write in"):
         if target.exists():
             shutil.rmtree(target)
@@ -59,14 +44,14 @@ def begin_generation(
         sync_directory(folder)
 
 
-def describe_generation(target: Path, generation: Generation) -> None:
-    write_checked_json(target / GENERATION_FILE_NAME, asdict(generation))
+def describe_generation(target: Path, generation: layout.Generation) -> None:
+    layout.write_checked_json(target / layout.GENERATION_FILE_NAME, asdict(generation))
 
 
-def is_unfinished(target: Path, wanted: Generation) -> bool:
+def is_unfinished(target: Path, wanted: layout.Generation) -> bool:
     """Whether a run with the same settings, corpus and purpose began the generation in the folder `target`."""
     try:
-        begun = read_checked_json(target / GENERATION_FILE_NAME, Generation)
+        begun = layout.read_checked_json(target / layout.GENERATION_FILE_NAME, layout.Generation)
     except (FileNotFoundError, DataError):
         # Killed before it was described, or damaged: it holds nothing that cannot be computed again.
         return False
@@ -76,15 +61,15 @@ def is_unfinished(target: Path, wanted: Generation) -> bool:
 
 def _share_spectrograms(store: FeatureStore, target: Path) -> None:
     """Hard-links the spectrograms and waveforms, and writes indexes that refer to them and to no tokens."""
-    kept: tuple[Part, ...] = ("mel", "pcm")
+    kept: tuple[layout.Part, ...] = ("mel", "pcm")
     with explain_storage_errors(target, "write in"):
         for part in kept:
             for path in sorted(store.generation_folder.glob(f"*.{part}")):
                 _share_file(path, target / path.name)
     number = find_next_segment(target)
-    for start in range(0, len(store), CHUNK_UTTERANCES):
-        rows = range(start, min(start + CHUNK_UTTERANCES, len(store)))
-        write_index(index_path(target, number), [describe_row(store, row, kept) for row in rows])
+    for start in range(0, len(store), layout.CHUNK_UTTERANCES):
+        rows = range(start, min(start + layout.CHUNK_UTTERANCES, len(store)))
+        write_index(layout.index_path(target, number), [describe_row(store, row, kept) for row in rows])
         number += 1
 
 
@@ -101,7 +86,7 @@ def _share_file(path: Path, target: Path) -> None:
             os.fsync(file.fileno())
 
 
-def describe_row(store: FeatureStore, row: int, kept: tuple[Part, ...]) -> Row:
+def describe_row(store: FeatureStore, row: int, kept: tuple[layout.Part, ...]) -> Row:
     """Returns the index row of an utterance with the `kept` parts; without tokens text_crc is 0, so they are remade."""
     columns = store.columns
     return Row(
@@ -129,45 +114,45 @@ def resume_segments(folder: Path, named: Iterable[int]) -> tuple[int, ...]:
     used: set[str] = set()
     with explain_storage_errors(folder, "write in"):
         sweep_temporary_files(folder)
-        for number in sorted(named | set(find_segments(folder))):
+        for number in sorted(named | set(layout.find_segments(folder))):
             try:
-                index = read_index(index_path(folder, number))
+                index = read_index(layout.index_path(folder, number))
             except DataError:
                 if number in named:
                     raise
                 # Nothing refers to it, and what it holds can be made again.
-                index_path(folder, number).unlink()
+                layout.index_path(folder, number).unlink()
                 continue
             segments.append(number)
-            for part in PARTS:
+            for part in layout.PARTS:
                 # A row may refer to data files of earlier segments, and to files shared by hard links.
                 has_part = index.columns[f"{part}_length"] > 0
                 homes = set(index.columns[f"{part}_segment"][has_part].tolist())
-                used |= {part_path(folder, home, part).name for home in homes}
+                used |= {layout.part_path(folder, home, part).name for home in homes}
         for path in folder.iterdir():
-            if path.suffix.removeprefix(".") in PARTS and path.name not in used:
+            if path.suffix.removeprefix(".") in layout.PARTS and path.name not in used:
                 path.unlink()
     return tuple(segments)
 
 
-def commit_state(folder: Path, state: StoreState) -> StoreState:
+def commit_state(folder: Path, state: layout.StoreState) -> layout.StoreState:
     """Counts utterances and seconds of a generation and makes it current, by one atomic rename of store.json."""
     store = FeatureStore(folder, state)
     mel = store.settings.mel
     seconds = float(store.columns["mel_length"].sum(dtype="int64")) * mel.hop_length / mel.sample_rate
     final = replace(state, num_utterances=len(store), seconds=round(seconds, 3))
-    write_state(folder, final)
+    layout.write_state(folder, final)
     return final
 
 
 def remove_other_generations(folder: Path, current: int) -> None:
     """Deletes all generations but the current one; open readers keep their mapped files (POSIX unlink semantics)."""
     with explain_storage_errors(folder, "remove past generations from"):
-        for number in find_generations(folder):
+        for number in layout.find_generations(folder):
             if number == current:
                 continue
-            path = folder / name_generation(number)
+            path = folder / layout.name_generation(number)
             # First, so that a half-removed generation is never mistaken for a complete one.
-            (path / GENERATION_FILE_NAME).unlink(missing_ok=True)
+            (path / layout.GENERATION_FILE_NAME).unlink(missing_ok=True)
             sync_directory(path)
             shutil.rmtree(path)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.features.definition import MelDefinition
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.storage.regular_file import explain_read_errors, read_regular
 from myxtts.store.layout import ALIGNMENT, PARTS, Part, align, damaged
 from myxtts.types import Split
@@ -172,8 +172,7 @@ def _fill_columns(
 
 def write_index(path: Path, rows: Sequence[Row]) -> None:
     """Writes the index of the segment that `path` is named after."""
-    with write_atomically(path) as file:
-        file.write(encode_index(int(path.stem), rows))
+    write_file(path, encode_index(int(path.stem), rows))
 
 
 def read_index(path: Path) -> Table:

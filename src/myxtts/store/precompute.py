@@ -22,6 +22,7 @@ from myxtts.corpus.rejections import Reason, Rejection, RejectionReport, describ
 from myxtts.errors import DataError
 from myxtts.features.definition import DEFINITION_VERSION
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.store import layout
 from myxtts.store.cache_files import forget_files, write_checksums
 from myxtts.store.generation import (
     begin_generation,
@@ -29,18 +30,6 @@ from myxtts.store.generation import (
     is_unfinished,
     remove_other_generations,
     resume_segments,
-)
-from myxtts.store.layout import (
-    Generation,
-    Purpose,
-    StoreOrigin,
-    StoreSettings,
-    StoreState,
-    describe_differences,
-    find_generations,
-    list_differences,
-    name_generation,
-    read_state,
 )
 from myxtts.store.ray_shards import RayCluster
 from myxtts.store.reader import FeatureStore
@@ -102,29 +91,29 @@ def precompute(
     generation, where the store belongs to another corpus, and where more utterances are rejected than max_bad_share.
     """
     frontend = corpus.load_frontend()
-    settings, num_token_ids = StoreSettings.of(data, frontend.fingerprint()), math.prod(frontend.factor_sizes)
-    origin = StoreOrigin(
+    settings, num_token_ids = layout.StoreSettings.of(data, frontend.fingerprint()), math.prod(frontend.factor_sizes)
+    origin = layout.StoreOrigin(
         str(corpus.file.absolute()), AudioLimits.from_config(data), checksum=checksum_corpus(corpus.file)
     )
     with lock_directory(folder, "myxtts precompute"):
         sweep_temporary_files(folder)
         try:
-            state = read_state(folder)
+            state = layout.read_state(folder)
             current = state.generation if state else 0
         except DataError:
             if not rebuild:
                 raise
             # It may still be repaired, so it stays until the new features are complete.
-            state, current = None, max(find_generations(folder), default=0)
+            state, current = None, max(layout.find_generations(folder), default=0)
         if state is not None:
             _refuse_foreign_store(state, corpus, folder, rebuild=rebuild)
         purpose, sentence = _choose_purpose(state, settings, data, rebuild=rebuild)
         say(sentence)
         if purpose is None:
             assert state is not None, folder
-            target = StoreState(current, state.segments, settings, origin, num_token_ids=num_token_ids)
+            target = layout.StoreState(current, state.segments, settings, origin, num_token_ids=num_token_ids)
         else:
-            target = StoreState(current + 1, (), settings, origin, num_token_ids=num_token_ids)
+            target = layout.StoreState(current + 1, (), settings, origin, num_token_ids=num_token_ids)
             _open_generation(folder, target, purpose)
         shards = _open_shards(target, corpus, frontend, num_threads, cluster)
         summary = _run(folder, target, corpus, shards, progress, max_bad_share=data.max_bad_share)
@@ -133,7 +122,7 @@ def precompute(
 
 def update_current(
     folder: Path,
-    state: StoreState,
+    state: layout.StoreState,
     distrusted: Distrust,
     *,
     moved_to: Path | None,
@@ -147,11 +136,11 @@ def update_current(
     corpus = _open_corpus_of(state, moved_to, folder)
     frontend = corpus.load_frontend()
     present = replace(state.settings, frontend=frontend.fingerprint(), definition=DEFINITION_VERSION)
-    differences = list_differences(state.settings, present)
+    differences = layout.list_differences(state.settings, present)
     if differences:
         raise DataError(
             "The feature cache was computed with other settings than new parts would be: "
-            f"{describe_differences(differences)}.",
+            f"{layout.describe_differences(differences)}.",
             next_step=f"Run myxtts precompute --train-data {corpus.file.parent} --cache-dir {folder} first.",
         )
     place, checksum = str(corpus.file.absolute()), checksum_corpus(corpus.file)
@@ -161,8 +150,8 @@ def update_current(
 
 
 def _choose_purpose(
-    state: StoreState | None, wanted: StoreSettings, data: DataConfig, *, rebuild: bool
-) -> tuple[Purpose | None, str]:
+    state: layout.StoreState | None, wanted: layout.StoreSettings, data: DataConfig, *, rebuild: bool
+) -> tuple[layout.Purpose | None, str]:
     """Returns the purpose of a new generation (None updates the current one) and a message, see the table above.
 
     Raises DataError where settings differ and a rebuild is not allowed.
@@ -171,10 +160,10 @@ def _choose_purpose(
         return "features", "Computing all features again, as asked."
     if state is None:
         return "features", "Creating a new feature cache."
-    differences = list_differences(state.settings, wanted)
+    differences = layout.list_differences(state.settings, wanted)
     if not differences:
         return None, "The settings have not changed: only new or changed utterances are computed."
-    listing = describe_differences(differences)
+    listing = layout.describe_differences(differences)
     if set(differences) == {"frontend"}:
         if data.auto_rebuild_token_cache:
             return "tokens", f"The text settings changed ({listing}): tokens are computed again, mel features are kept."
@@ -188,16 +177,16 @@ def _choose_purpose(
     )
 
 
-def _open_generation(folder: Path, target: StoreState, purpose: Purpose) -> None:
+def _open_generation(folder: Path, target: layout.StoreState, purpose: layout.Purpose) -> None:
     """Begins the generation of `target`, unless a killed run with the same purpose began it."""
-    generation = Generation(target.settings, target.origin, purpose)
-    if not is_unfinished(folder / name_generation(target.generation), generation):
+    generation = layout.Generation(target.settings, target.origin, purpose)
+    if not is_unfinished(folder / layout.name_generation(target.generation), generation):
         spectrograms_of = FeatureStore.open(folder) if purpose == "tokens" else None
         begin_generation(folder, target.generation, generation, spectrograms_of)
 
 
 def _open_shards(
-    target: StoreState, corpus: Corpus, frontend: FrontEnd, num_threads: int, cluster: RayCluster | None = None
+    target: layout.StoreState, corpus: Corpus, frontend: FrontEnd, num_threads: int, cluster: RayCluster | None = None
 ) -> Shards:
     settings, limits = target.settings, target.origin.limits
     if cluster is not None:
@@ -207,7 +196,7 @@ def _open_shards(
 
 def _run(
     folder: Path,
-    target: StoreState,
+    target: layout.StoreState,
     corpus: Corpus,
     shards: Shards,
     progress: Progress,
@@ -216,7 +205,7 @@ def _run(
 ) -> PrecomputeSummary:
     """Updates the target generation, checks the share of rejections, commits, then removes old generations."""
     started = time.monotonic()
-    generation_folder = folder / name_generation(target.generation)
+    generation_folder = folder / layout.name_generation(target.generation)
     segments = resume_segments(generation_folder, target.segments)
     store = FeatureStore(folder, replace(target, segments=segments))
     forget_files(folder)
@@ -241,7 +230,7 @@ def _run(
     )
 
 
-def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> Corpus:
+def _open_corpus_of(state: layout.StoreState, moved_to: Path | None, folder: Path) -> Corpus:
     """Opens the corpus that a store was made from, at its recorded path or else at `moved_to`."""
     known = Path(state.origin.corpus)
     path = known if known.exists() or moved_to is None else moved_to
@@ -253,7 +242,7 @@ def _open_corpus_of(state: StoreState, moved_to: Path | None, folder: Path) -> C
     return open_corpus(path)
 
 
-def _refuse_foreign_store(state: StoreState, corpus: Corpus, folder: Path, *, rebuild: bool) -> None:
+def _refuse_foreign_store(state: layout.StoreState, corpus: Corpus, folder: Path, *, rebuild: bool) -> None:
     """Raises DataError where the store was made from another corpus: its features would be removed."""
     if Path(state.origin.corpus).exists() and corpus.file.samefile(state.origin.corpus):
         return
@@ -265,7 +254,7 @@ def _refuse_foreign_store(state: StoreState, corpus: Corpus, folder: Path, *, re
             raise
 
 
-def _is_damaged(folder: Path, state: StoreState) -> bool:
+def _is_damaged(folder: Path, state: layout.StoreState) -> bool:
     try:
         FeatureStore(folder, state)
     except DataError:

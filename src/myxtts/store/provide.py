@@ -19,17 +19,7 @@ from myxtts.corpus.corpus_file import Corpus, is_prepared, open_corpus
 from myxtts.corpus.prepare import Recordings, Summary, prepare_corpus
 from myxtts.errors import ConfigError, DataError, MyXTTSError, UsageError, name_place, refuse
 from myxtts.runtime.hardware import count_cpus
-from myxtts.store.cache_files import (
-    CORPUS_FOLDER_NAME,
-    find_damaged_files,
-    fingerprint_recordings,
-    forget_files,
-    is_list_damaged,
-    is_list_of,
-    read_checksums,
-    restore_config,
-    write_checksums,
-)
+from myxtts.store import cache_files
 from myxtts.store.layout import STORE_FILE_NAME, read_state
 from myxtts.store.precompute import VAL_STORE_NAME, PrecomputeSummary, choose_store_folder, find_val_corpus, precompute
 from myxtts.store.ray_shards import RayCluster
@@ -63,10 +53,7 @@ class Report:
 def find_store_folder(data: DataConfig, refusal: type[MyXTTSError] = ConfigError) -> Path:
     """Returns the folder of the training store, which need not exist; raises `refusal` where no data are named."""
     if data.train_data is None and data.cache_dir is None:
-        raise refusal(
-            "No corpus and no feature cache is given.",
-            next_step="Add --train-data DIR or --cache-dir DIR.",
-        )
+        raise refusal("No corpus and no feature cache is given.", next_step="Add --train-data DIR or --cache-dir DIR.")
     return choose_store_folder(data, Path(data.train_data or ""))
 
 
@@ -114,8 +101,7 @@ def refuse_missing_data(data: DataConfig) -> None:
             raise DataError(
                 f"There is nothing at {path}.",
                 next_step="Check the path: it must be a corpus or a folder of recordings. For a feature cache "
-                "alone, use --cache-dir "
-                "without --train-data.",
+                "alone, use --cache-dir without --train-data.",
             )
 
 
@@ -144,7 +130,7 @@ def make_features(
             val_folder = folder / VAL_STORE_NAME
             fields["val"] = _fill_store(open_corpus(val_corpus), val_folder, data, report, rebuild, cluster)
     _write_config(config, folder)
-    write_checksums(folder)
+    cache_files.write_checksums(folder)
     return fields
 
 
@@ -162,13 +148,13 @@ def mend_files(folder: Path, damaged_files: Sequence[str], recordings: Path | No
     `recordings` says where they are now, for when they have moved. Reports of rejections come with an update.
     """
     if RESOLVED_FILE_NAME in damaged_files:
-        restore_config(folder)
-    if not is_list_damaged(damaged_files):
+        cache_files.restore_config(folder)
+    if not cache_files.is_list_damaged(damaged_files):
         return
     try:
         config = XTTSConfig.load(folder / RESOLVED_FILE_NAME)
     except ConfigError as error:
-        place = folder / CORPUS_FOLDER_NAME
+        place = folder / cache_files.CORPUS_FOLDER_NAME
         raise refuse(f"The list of recordings in {place}", f"it is damaged, and {error.problem}", _PREPARE) from error
     if recordings is not None:
         config = config.model_copy(update={"data.train_data": str(recordings)})
@@ -221,29 +207,29 @@ def _provide_corpus(config: XTTSConfig, folder: Path, report: Report, *, is_fres
     if data.train_data is None:
         raise UsageError("No corpus is given.", next_step="Give --train-data DIR.")
     refuse_missing_data(data)
-    path, out = Path(data.train_data), folder / CORPUS_FOLDER_NAME
+    path, out = Path(data.train_data), folder / cache_files.CORPUS_FOLDER_NAME
     if is_prepared(path):
         corpus = open_corpus(path)
         _check_scripts(corpus)
         return corpus
     inputs = [path, *([Path(data.val_data)] if data.val_data else [])]
-    recordings = fingerprint_recordings(inputs, folder)
-    known = read_checksums(folder)
+    recordings = cache_files.fingerprint_recordings(inputs, folder)
+    known = cache_files.read_checksums(folder)
     is_same = known is not None and known.recordings == recordings
-    if is_same and is_list_damaged(find_damaged_files(folder)):
+    if is_same and cache_files.is_list_damaged(cache_files.find_damaged_files(folder)):
         report.say(f"The list of recordings in {out} is damaged: making it again.")
         config = _restore_settings(config, folder)
     elif is_fresh or not is_prepared(out):
         if is_prepared(out):
-            is_list_of(open_corpus(out), path, folder)
+            cache_files.is_list_of(open_corpus(out), path, folder)
         report.say(f"Checking the recordings in {path} first.")
-    elif is_list_of(open_corpus(out), path, folder) and is_same:
+    elif cache_files.is_list_of(open_corpus(out), path, folder) and is_same:
         return open_corpus(out)
     else:
         report.say(f"The recordings in {path} have changed since they were listed: checking them again.")
         config = _restore_settings(config, folder)
     prepare_list(config, folder, report)
-    write_checksums(folder, recordings)
+    cache_files.write_checksums(folder, recordings)
     return open_corpus(out)
 
 
@@ -266,8 +252,8 @@ def prepare_list(config: XTTSConfig, folder: Path, report: Report) -> None:
     inputs = [Recordings(Path(data.train_data), data.corpus_format, split="train" if data.val_data else None)]
     if data.val_data:
         inputs.append(Recordings(Path(data.val_data), data.corpus_format, split="val"))
-    forget_files(folder)
-    check_recordings(inputs, folder / CORPUS_FOLDER_NAME, data, report, seed=config.training.seed)
+    cache_files.forget_files(folder)
+    check_recordings(inputs, folder / cache_files.CORPUS_FOLDER_NAME, data, report, seed=config.training.seed)
     _write_config(config, folder)
 
 
@@ -302,12 +288,7 @@ def _check_scripts(corpus: Corpus) -> None:
 
 
 def _fill_store(
-    corpus: Corpus,
-    folder: Path,
-    data: DataConfig,
-    report: Report,
-    rebuild: bool,
-    cluster: RayCluster | None = None,
+    corpus: Corpus, folder: Path, data: DataConfig, report: Report, rebuild: bool, cluster: RayCluster | None = None
 ) -> dict[str, Any]:
     """Runs precompute with progress; returns its summary for JSON."""
     with report.show_progress("Features", corpus.num_utterances) as show:

@@ -25,7 +25,7 @@ import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import islice
@@ -157,18 +157,21 @@ class RayShards:
                 if not waiting:
                     return
                 number, tasks, reference = waiting[0]
-                result = self._take(reference, tasks)
-                if result.folder:
-                    adopt_segment(staging / result.folder, folder, number)
+                made_in, outcomes = self._take(reference, tasks)
+                if made_in:
+                    adopt_segment(staging / made_in, folder, number)
                     self.segments.append(number)
                 waiting.popleft()
-                yield from zip(tasks, result.outcomes, strict=True)
+                yield from zip(tasks, outcomes, strict=True)
         finally:
             # Tasks that still run end with the connection to Ray; they find no folder to write in any more.
             shutil.rmtree(staging, ignore_errors=True)
 
-    def _take(self, reference: Any, tasks: Sequence[Task]) -> _Result:
-        """Waits for a shard; raises MyXTTSError for what its worker found wrong, or where it cannot be made at all."""
+    def _take(self, reference: Any, tasks: Sequence[Task]) -> tuple[str, list[Outcome]]:
+        """Waits for a shard; returns its folder in the staging area ('' if nothing was written), and its outcomes.
+
+        Raises MyXTTSError for what its worker found wrong, or where it cannot be made at all.
+        """
         try:
             answer = json.loads(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
@@ -176,24 +179,15 @@ class RayShards:
         if "error" in answer:
             kind, problem, next_step = answer["error"]
             raise _KINDS[kind](problem, next_step=next_step)
-        result = _Result(answer["host"], answer["folder"], [_read_outcome(one) for one in answer["outcomes"]])
-        for task, outcome in zip(tasks, result.outcomes, strict=True):
+        outcomes = [_read_outcome(one) for one in answer["outcomes"]]
+        for task, outcome in zip(tasks, outcomes, strict=True):
             path = task.utterance.audio
             if isinstance(outcome, AudioProblem) and outcome.reason is Reason.MISSING_FILE and Path(path).exists():
                 raise HardwareError(
-                    f"The host {result.host} does not see the recording {path}, which is there on this one.",
+                    f"The host {answer['host']} does not see the recording {path}, which is there on this one.",
                     next_step=f"Mount the folder {Path(path).parent} on all hosts of the cluster, under the same path.",
                 )
-        return result
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """A shard that was made: by which host, in which folder of the staging area ('' if nothing was written)."""
-
-    host: str
-    folder: str
-    outcomes: list[Outcome]
+        return answer["folder"], outcomes
 
 
 def _explain(error: Exception) -> HardwareError:

@@ -132,8 +132,7 @@ def find_changes(folder: Path, state: StoreState, corpus: Corpus) -> CorpusChang
         num_stored = changes.num_same + changes.num_changed + changes.num_removed
         raise DataError(
             f"The features in {folder} belong to another corpus: they were computed from {known}, and "
-            f"{changes.num_same:,} "
-            f"of their {num_stored:,} utterances are in {corpus.file}.",
+            f"{changes.num_same:,} of their {num_stored:,} utterances are in {corpus.file}.",
             next_step="Use another --cache-dir for this corpus, or give the corpus of these features.",
         )
     return changes

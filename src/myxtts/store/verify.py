@@ -16,25 +16,11 @@ import numpy as np
 from myxtts.corpus.corpus_file import is_prepared
 from myxtts.errors import DataError
 from myxtts.storage.atomic import lock_directory, sweep_temporary_files
+from myxtts.store import layout
 from myxtts.store.cache_files import find_damaged_files
 from myxtts.store.durations import ORIGIN_FILE_NAME, DurationsOrigin
 from myxtts.store.generation import describe_generation
 from myxtts.store.index import PartEntry, read_index
-from myxtts.store.layout import (
-    GENERATION_FILE_NAME,
-    PARTS,
-    STORE_FILE_NAME,
-    Generation,
-    Part,
-    StoreState,
-    find_generations,
-    find_segments,
-    index_path,
-    name_generation,
-    read_checked_json,
-    read_state,
-    require_store,
-)
 from myxtts.store.precompute import VAL_STORE_NAME, update_current
 from myxtts.store.provide import mend_files
 from myxtts.store.reader import FeatureStore
@@ -85,7 +71,7 @@ class _Findings:
     report: VerifyReport = field(default_factory=VerifyReport)
     store: FeatureStore | None = None
     num_utterances: int = 0
-    bad_headings: list[tuple[int, Part]] = field(default_factory=list)
+    bad_headings: list[tuple[int, layout.Part]] = field(default_factory=list)
     damaged_files: list[str] = field(default_factory=list)
     distrusted: Distrust = frozenset()
 
@@ -103,9 +89,9 @@ def verify_store(
     `corpus` says where the corpus of the store, or its raw recordings, are now, for when they have moved. The store of
     a validation corpus inside the folder is checked too.
     """
-    require_store(folder)
+    layout.require_store(folder)
     report = _verify_one(folder, fix, corpus, num_threads, progress)
-    if (folder / VAL_STORE_NAME / STORE_FILE_NAME).exists():
+    if (folder / VAL_STORE_NAME / layout.STORE_FILE_NAME).exists():
         report.join(_verify_one(folder / VAL_STORE_NAME, fix, None, num_threads, progress))
     return report
 
@@ -165,7 +151,7 @@ def _check_files(folder: Path, report: VerifyReport) -> list[str]:
     """Returns the files beside the features that are not as they were written."""
     bad = find_damaged_files(folder)
     try:
-        read_checked_json(folder / ORIGIN_FILE_NAME, DurationsOrigin)
+        layout.read_checked_json(folder / ORIGIN_FILE_NAME, DurationsOrigin)
     except FileNotFoundError:
         pass
     except DataError:
@@ -175,46 +161,46 @@ def _check_files(folder: Path, report: VerifyReport) -> list[str]:
     return bad
 
 
-def _check_state(folder: Path, report: VerifyReport) -> StoreState | None:
+def _check_state(folder: Path, report: VerifyReport) -> layout.StoreState | None:
     """Checks store.json and generation.json, which hold the same settings: each can be restored from the other."""
     report.num_checked += 2
     try:
-        state = read_state(folder)
+        state = layout.read_state(folder)
     except DataError as error:
         report.note(str(error))
         return _guess_state(folder, report)
     assert state is not None, folder
-    path = folder / name_generation(state.generation) / GENERATION_FILE_NAME
+    path = folder / layout.name_generation(state.generation) / layout.GENERATION_FILE_NAME
     try:
-        if read_checked_json(path, Generation).settings != state.settings:
+        if layout.read_checked_json(path, layout.Generation).settings != state.settings:
             report.note(f"{path} does not describe this feature cache.")
     except (OSError, DataError) as error:
         report.note(str(error))
     return state
 
 
-def _guess_state(folder: Path, report: VerifyReport) -> StoreState | None:
+def _guess_state(folder: Path, report: VerifyReport) -> layout.StoreState | None:
     """Reconstructs a damaged store.json from the oldest described generation: newer ones are unfinished."""
-    for number in find_generations(folder):
-        path = folder / name_generation(number)
+    for number in layout.find_generations(folder):
+        path = folder / layout.name_generation(number)
         try:
-            found = read_checked_json(path / GENERATION_FILE_NAME, Generation)
+            found = layout.read_checked_json(path / layout.GENERATION_FILE_NAME, layout.Generation)
         except (OSError, DataError):
             continue
-        return StoreState(number, tuple(find_segments(path)), found.settings, found.origin)
+        return layout.StoreState(number, tuple(layout.find_segments(path)), found.settings, found.origin)
     report.num_unrecoverable += 1
     report.problems.append("Nothing says how the features were computed: run myxtts cache rebuild.")
     return None
 
 
-def _check_indexes(folder: Path, state: StoreState, report: VerifyReport) -> FeatureStore:
+def _check_indexes(folder: Path, state: layout.StoreState, report: VerifyReport) -> FeatureStore:
     """Returns the store with the segments whose index is intact, and notes the others."""
-    generation = folder / name_generation(state.generation)
+    generation = folder / layout.name_generation(state.generation)
     whole: list[int] = []
     for number in state.segments:
         report.num_checked += 1
         try:
-            read_index(index_path(generation, number))
+            read_index(layout.index_path(generation, number))
             whole.append(number)
         except DataError as error:
             report.note(str(error))
@@ -223,9 +209,9 @@ def _check_indexes(folder: Path, state: StoreState, report: VerifyReport) -> Fea
 
 def _check_records(store: FeatureStore, report: VerifyReport, progress: Progress) -> Distrust:
     """Verifies every record; returns the damaged ones."""
-    distrusted: set[tuple[Part, PartEntry]] = set()
+    distrusted: set[tuple[layout.Part, PartEntry]] = set()
     for row in range(len(store)):
-        for part in PARTS:
+        for part in layout.PARTS:
             entry = store.entry(row, part)
             if not entry.length:
                 continue
@@ -240,9 +226,9 @@ def _check_records(store: FeatureStore, report: VerifyReport, progress: Progress
     return frozenset(distrusted)
 
 
-def _check_headings(store: FeatureStore, report: VerifyReport) -> list[tuple[int, Part]]:
+def _check_headings(store: FeatureStore, report: VerifyReport) -> list[tuple[int, layout.Part]]:
     """Returns the data files with a wrong heading. A missing file is found through its records."""
-    bad: list[tuple[int, Part]] = []
+    bad: list[tuple[int, layout.Part]] = []
     for segment, part in store.measure_files():
         report.num_checked += 1
         if store.has_damaged_heading(segment, part):
@@ -251,10 +237,10 @@ def _check_headings(store: FeatureStore, report: VerifyReport) -> list[tuple[int
     return bad
 
 
-def _has_moved_on(folder: Path, state: StoreState) -> bool:
+def _has_moved_on(folder: Path, state: layout.StoreState) -> bool:
     """Whether a writer committed a new state during the check, so that its findings are obsolete."""
     try:
-        return read_state(folder) not in (state, None)
+        return layout.read_state(folder) not in (state, None)
     except DataError:
         return False
 
@@ -269,7 +255,7 @@ def _repair(
     if ORIGIN_FILE_NAME in findings.damaged_files:
         # Durations stay valid; only the name of the model that they came from is lost.
         (store.folder / ORIGIN_FILE_NAME).unlink()
-    describe_generation(store.generation_folder, Generation(store.settings, store.state.origin, "features"))
+    describe_generation(store.generation_folder, layout.Generation(store.settings, store.state.origin, "features"))
     sizes = store.measure_files()
     for segment, part in findings.bad_headings:
         restore_heading(store.generation_folder, segment, part, sizes[segment, part])

@@ -7,6 +7,7 @@ content types of the page, which a form of another site cannot send without aski
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,8 +29,8 @@ from myxtts.studio.editor import EditRequest, Studio, Take
 from myxtts.studio.library import Filter, Sort
 from myxtts.studio.recording import MAX_TAKE_BYTES, NOISE_DB, list_warnings
 from myxtts.studio.sound import LIMITS, Examined
-from myxtts.studio.texts import make_texts
-from myxtts.tools.page_errors import choose_translator, translate_error
+from myxtts.tools.words import Translator, choose_translator, read_catalogue, translate_error
+from myxtts.types import PAGE_LANGUAGES
 
 _MAX_EDIT_BYTES = 200_000
 _WINDOW = 100
@@ -50,6 +51,8 @@ _HEADERS = {
     "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
     "Cache-Control": "no-store",
 }
+TEXTS: dict[str, str] = json.loads((files("myxtts.studio") / "texts.json").read_text(encoding="utf-8"))
+"""English texts of the page, by the keys that its HTML and scripts use."""
 Prompts = Mapping[str, list[str]]
 """Sentences to record, by language."""
 
@@ -122,8 +125,12 @@ class StudioApp:
         return Response(content, media_type=kind)
 
     async def _send_texts(self, _request: Request) -> Response:
-        texts = make_texts(self._studio.library.list_reasons())
-        return JSONResponse({"lang": self._settings.lang, "corpus": self._studio.path.absolute().name, **texts})
+        """Answers with the texts by language and key, and the Persian of those reasons to doubt that have one."""
+        texts = {lang: {key: Translator(lang)(text) for key, text in TEXTS.items()} for lang in PAGE_LANGUAGES}
+        catalogue, found = read_catalogue(), self._studio.library.list_reasons()
+        reasons = {reason: catalogue[reason] for reason in found if reason in catalogue}
+        about = {"lang": self._settings.lang, "corpus": self._studio.path.absolute().name}
+        return JSONResponse({**about, "texts": texts, "reasons": reasons})
 
     async def _list_clips(self, request: Request) -> Response:
         query = request.query_params

@@ -19,23 +19,7 @@ from unicodedata import category
 from pydantic import BaseModel, ConfigDict, Field
 
 from myxtts.config.languages import canonical_language
-from myxtts.corpus.edits import (
-    STUDIO_FOLDER,
-    Change,
-    Consent,
-    Drop,
-    Journal,
-    Merge,
-    NewClip,
-    Opened,
-    Record,
-    Redo,
-    Skip,
-    Split,
-    Undo,
-    Use,
-    read_journal,
-)
+from myxtts.corpus import edits
 from myxtts.corpus.formats import find_base_format
 from myxtts.corpus.formats.base import Source
 from myxtts.corpus.formats.edited import find_journal
@@ -44,18 +28,10 @@ from myxtts.errors import DataError, UsageError
 from myxtts.serve.protocol import RequestError
 from myxtts.storage.atomic import explain_storage_errors, lock_directory, sweep_temporary_files
 from myxtts.storage.json_file import FileModel
+from myxtts.studio import sound
 from myxtts.studio.doubts import Doubt
 from myxtts.studio.library import Clip, Library, has_words
 from myxtts.studio.recording import read_take
-from myxtts.studio.sound import (
-    Examined,
-    cut_sound,
-    examine,
-    join_sounds,
-    make_file_name,
-    read_sound,
-    write_clip,
-)
 from myxtts.text.frontend import MAX_TEXT_LENGTH
 from myxtts.types import Say, Waveform
 
@@ -99,15 +75,15 @@ class Studio:
     def __init__(self, path: Path, *, language: str = "en", audio_root: Path | None = None, say: Say = lambda _: None):
         self.path = path
         self.lock = threading.RLock()
-        self._examined: OrderedDict[tuple[str, str], Examined] = OrderedDict()
+        self._examined: OrderedDict[tuple[str, str], sound.Examined] = OrderedDict()
         self.language = canonical_language(language)
         is_empty = _make_folder(path)
         journal_path = find_journal(path)
-        known = read_journal(journal_path).edits
+        known = edits.read_journal(journal_path).edits
         base, reason = find_base_format(path, is_optional=not known.has_base if known.number else is_empty)
         root = CorpusRoot(audio_root or (path if path.is_dir() else path.parent), is_chosen=audio_root is not None)
         self.source = Source(path, root, self.language)
-        self._clip_folder = root.folder / STUDIO_FOLDER / CLIP_FOLDER
+        self._clip_folder = root.folder / edits.STUDIO_FOLDER / CLIP_FOLDER
         for folder in (journal_path.parent, self._clip_folder.parent, self._clip_folder):
             if folder.is_symlink():
                 raise DataError(
@@ -122,7 +98,7 @@ class Studio:
         with explain_storage_errors(self._clip_folder, "write"):
             self._clip_folder.mkdir(parents=True, exist_ok=True)
         sweep_temporary_files(self._clip_folder)
-        self._journal = Journal(journal_path)
+        self._journal = edits.Journal(journal_path)
         self.edits = self._journal.edits
         if self._journal.num_torn_bytes:
             say(
@@ -130,7 +106,7 @@ class Studio:
                 "was written. All edits before it are there."
             )
         if self.edits.number == 0:
-            self._journal.append(Opened(has_base=base.name != "studio"))
+            self._journal.append(edits.Opened(has_base=base.name != "studio"))
         self.library = Library(self.source, base, self.edits)
         self.format = f"{base.name} ({reason})"
         if self.library.num_duplicates:
@@ -162,7 +138,7 @@ class Studio:
             raise RequestError(f"There is no clip {id[:60]!r}.", status=404, field="id")
         return clip
 
-    def examine(self, id: str) -> tuple[Clip, Examined]:
+    def examine(self, id: str) -> tuple[Clip, sound.Examined]:
         """Returns a clip with its sound, figures and pauses; raises DataError where it cannot be decoded."""
         with self.lock:
             clip = self.get(id)
@@ -170,7 +146,7 @@ class Studio:
             if key in self._examined:
                 self._examined.move_to_end(key)
                 return clip, self._examined[key]
-        found = examine(id, self._read(clip))
+        found = sound.examine(id, self._read(clip))
         with self.lock:
             self._examined[key] = found
             while len(self._examined) > _NUM_EXAMINED:
@@ -181,7 +157,7 @@ class Studio:
         real = self.source.root.locate(clip.row.audio)
         if real is None:
             raise RequestError(f"{clip.row.audio!r} leads out of {self.source.root.folder}.")
-        return read_sound(real)
+        return sound.read_sound(real)
 
     def edit(self, request: EditRequest) -> str:
         """Makes one edit; returns the id of the clip to show next. Raises RequestError with 409 for an old revision."""
@@ -229,9 +205,9 @@ class Studio:
         )
         if is_same:
             # Enter on a text that is right: the clip was heard and is accepted.
-            return (Use(id=request.id), request.id) if clip.is_doubtful else (None, request.id)
+            return (edits.Use(id=request.id), request.id) if clip.is_doubtful else (None, request.id)
         status: Literal["used"] | None = "used" if clip.status == "open" else None
-        change = Change(id=request.id, text=text, speaker=speaker, language=language, status=status)
+        change = edits.Change(id=request.id, text=text, speaker=speaker, language=language, status=status)
         return change, request.id
 
     def _use(self, request: EditRequest) -> tuple[FileModel | None, str]:
@@ -239,11 +215,11 @@ class Studio:
         if not has_words(clip.row):
             raise UsageError("The clip has no text.", next_step="Write what is said, or drop the clip.")
         is_needed = clip.status != "used" or clip.is_doubtful
-        return (Use(id=request.id) if is_needed else None), request.id
+        return (edits.Use(id=request.id) if is_needed else None), request.id
 
     def _drop(self, request: EditRequest) -> tuple[FileModel | None, str]:
         clip = self.get(request.id)
-        return (Drop(id=request.id) if clip.status != "dropped" else None), request.id
+        return (edits.Drop(id=request.id) if clip.status != "dropped" else None), request.id
 
     def _split(self, request: EditRequest) -> tuple[FileModel | None, str]:
         """Cuts a clip in two; a part without a text is left out."""
@@ -251,23 +227,23 @@ class Studio:
         texts = [" ".join(text.split()) for text in request.texts]
         if len(texts) != 2 or not any(texts):
             raise RequestError("A split needs the texts of both parts.", field="texts")
-        waves = cut_sound(self._read(clip), request.at_s)
+        waves = sound.cut_sound(self._read(clip), request.at_s)
         parts = [
             self._write(f"{self._name_new(clip)}_{number}", text, wave, [clip])
             for number, (text, wave) in enumerate(zip(texts, waves, strict=True), 1)
             if text
         ]
-        return Split(id=request.id, parts=tuple(parts)), parts[0].id
+        return edits.Split(id=request.id, parts=tuple(parts)), parts[0].id
 
     def _merge(self, request: EditRequest) -> tuple[FileModel | None, str]:
         clips = sorted((self.get(request.id), self.get(request.other)), key=lambda clip: clip.order)
         rows = [clip.row for clip in clips]
         if request.id == request.other or len({(row.speaker, row.language) for row in rows}) != 1:
             raise RequestError("Two clips of one speaker and language can be merged.", field="other")
-        wave = join_sounds([self._read(clip) for clip in clips])
+        wave = sound.join_sounds([self._read(clip) for clip in clips])
         text = " ".join(row.text for row in rows if row.text)
         into = self._write(self._name_new(clips[0]), text, wave, clips)
-        return Merge(ids=tuple(row.id for row in rows), into=into), into.id
+        return edits.Merge(ids=tuple(row.id for row in rows), into=into), into.id
 
     def _name_new(self, clip: Clip) -> str:
         """Returns an id that no clip has: the number of an edit is given once, even where it is undone."""
@@ -276,12 +252,12 @@ class Studio:
             id += "x"
         return id
 
-    def _write(self, id: str, text: str, wave: Waveform, origins: list[Clip]) -> NewClip:
+    def _write(self, id: str, text: str, wave: Waveform, origins: list[Clip]) -> edits.NewClip:
         row = origins[0].row
-        name = write_clip(self._clip_folder, id, wave)
-        return NewClip(
+        name = sound.write_clip(self._clip_folder, id, wave)
+        return edits.NewClip(
             id=id,
-            audio=f"{STUDIO_FOLDER}/{CLIP_FOLDER}/{name}",
+            audio=f"{edits.STUDIO_FOLDER}/{CLIP_FOLDER}/{name}",
             text=text,
             speaker=row.speaker,
             language=row.language,
@@ -291,19 +267,19 @@ class Studio:
         )
 
     def _skip(self, request: EditRequest) -> tuple[FileModel | None, str]:
-        return Skip(prompt=request.prompt), ""
+        return edits.Skip(prompt=request.prompt), ""
 
     def _undo(self, request: EditRequest) -> tuple[FileModel | None, str]:
         is_undo = request.kind == "undo"
         if not (self.edits.can_undo if is_undo else self.edits.can_redo):
             return None, ""
-        return (Undo() if is_undo else Redo()), ""
+        return (edits.Undo() if is_undo else edits.Redo()), ""
 
     def add_consent(self, speaker: str, note: str) -> None:
         """Keeps who speaks in the coming takes, and the words in which the person agreed."""
         with self.lock:
             date = datetime.now(UTC).isoformat(timespec="seconds")
-            self._append(Consent(speaker=clean_speaker(speaker), note=_clean_text(note), date=date))
+            self._append(edits.Consent(speaker=clean_speaker(speaker), note=_clean_text(note), date=date))
 
     def add_take(self, take: Take) -> Clip:
         """Stores a take as a new clip; an earlier take of the same prompt and speaker is replaced by it."""
@@ -317,17 +293,17 @@ class Studio:
                 raise RequestError("The speaker's name and consent are missing.", status=403, field="speaker")
             earlier = self.library.clips.get(self.edits.prompts.get(prompt, ""))
             is_replaced = earlier is not None and earlier.is_listed and earlier.row.speaker == speaker
-            id = f"{make_file_name(speaker)}_r{self.revision}"
-            clip = NewClip(
+            id = f"{sound.make_file_name(speaker)}_r{self.revision}"
+            clip = edits.NewClip(
                 id=id,
-                audio=f"{STUDIO_FOLDER}/{CLIP_FOLDER}/{write_clip(self._clip_folder, id, wave)}",
+                audio=f"{edits.STUDIO_FOLDER}/{CLIP_FOLDER}/{sound.write_clip(self._clip_folder, id, wave)}",
                 text=prompt,
                 speaker=speaker,
                 language=language,
                 seconds=round(wave.duration_s, 3),
             )
             replaced = earlier.row.id if earlier is not None and is_replaced else None
-            self._append(Record(clip=clip, prompt=prompt, take=take.name, replaces=replaced))
+            self._append(edits.Record(clip=clip, prompt=prompt, take=take.name, replaces=replaced))
             return self.library.clips[id]
 
 
@@ -340,7 +316,7 @@ def _make_folder(path: Path) -> bool:
             path.mkdir()
     if not path.is_dir():
         return False
-    return all(entry.name == STUDIO_FOLDER or entry.name.startswith(".") for entry in path.iterdir())
+    return all(entry.name == edits.STUDIO_FOLDER or entry.name.startswith(".") for entry in path.iterdir())
 
 
 def _clean_text(text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,23 +79,13 @@ def _fold(text: str) -> str:
     return text.casefold().translate(_SAME_LETTERS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """A clip of the transcript, before any edit."""
-
-    row: Row
-    status: Status
-    doubt: Doubt
-    seconds: float | None
-
-
 class Library:
     """The clips by id, and lists of them."""
 
     def __init__(self, source: Source, base: CorpusFormat, edits: Edits) -> None:
         self._source, self._edits = source, edits
-        self._base: dict[str, _Base] = {}
-        self._order: dict[str, int] = {}
+        self._base: dict[str, Clip] = {}
+        """The clips of the transcript, before any edit."""
         self.clips: dict[str, Clip] = {}
         self._sorted: dict[Sort, list[str]] = {}
         self.num_duplicates = 0
@@ -107,8 +97,7 @@ class Library:
             elif row.id in self._base:
                 self.num_duplicates += 1
             else:
-                self._order[row.id] = len(self._base)
-                self._base[row.id] = _Base(row, status, NO_DOUBT, None)
+                self._base[row.id] = Clip(row, status, row.text, NO_DOUBT, None, (len(self._base),))
 
     def __len__(self) -> int:
         return len(self._base)
@@ -132,7 +121,7 @@ class Library:
                 doubt = collected.get(id, Doubt(1.0))
             for more in (given, found):
                 doubt = doubt.join(more.get(id, NO_DOUBT))
-            self._base[id] = _Base(one.row, one.status, doubt, seconds[id])
+            self._base[id] = replace(one, doubt=doubt, seconds=seconds[id])
         self.clips.clear()
         self.refresh([*self._base, *self._edits.entries])
 
@@ -166,16 +155,7 @@ class Library:
         if status == "used" and (one.seconds is None or not has_words(row)):
             # `prepare` rejects it as it is.
             status = "open"
-        return Clip(
-            row,
-            status,
-            one.row.text,
-            one.doubt,
-            one.seconds,
-            (self._order[id],),
-            is_changed=row != one.row,
-            is_checked=entry is not None,
-        )
+        return replace(one, row=row, status=status, is_changed=row != one.row, is_checked=entry is not None)
 
     def _make_new_clip(self, entry: Entry) -> Clip:
         clip = entry.clip

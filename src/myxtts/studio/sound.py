@@ -20,7 +20,7 @@ from myxtts.corpus.audio import AudioLimits
 from myxtts.corpus.rejections import AudioProblem
 from myxtts.errors import DataError, UsageError
 from myxtts.features.wave_file import make_wav_header
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.tools.collect.activity import LEVEL_S
 from myxtts.tools.collect.clips import Measured, measure_clip
 from myxtts.tools.collect.cuts import Pause, find_quietest
@@ -134,8 +134,7 @@ def make_file_name(id: str) -> str:
 def write_clip(folder: Path, id: str, wave: Waveform) -> str:
     """Writes a new clip; returns the name of its file."""
     name = f"{make_file_name(id)}.wav"
-    with write_atomically(folder / name) as file:
-        file.write(make_wav_header(wave.rate, len(wave.samples)) + to_pcm(wave).astype("<i2").tobytes())
+    write_file(folder / name, make_wav_header(wave.rate, len(wave.samples)) + to_pcm(wave).astype("<i2").tobytes())
     return name
 
 

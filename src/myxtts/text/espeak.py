@@ -266,13 +266,7 @@ def text_to_ipa(text: str, voice: str) -> list[str]:
 
 
 def synthesize(
-    text: str,
-    voice: str,
-    *,
-    variant: str = "",
-    rate_wpm: int = 175,
-    pitch: int = 50,
-    pitch_range: int = 50,
+    text: str, voice: str, *, variant: str = "", rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50
 ) -> Waveform:
     """Synthesises a text with an espeak-ng voice; the samples are quantised to 16 bits. Same arguments, same samples.
 

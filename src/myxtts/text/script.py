@@ -22,22 +22,13 @@ _MIN_LETTERS = 4
 """Shorter texts are not judged: OK, TV and x² occur in every language."""
 _MAX_WRONG_TEXTS = 0.5
 """Share of the texts of a corpus in the wrong script that `check_scripts` accepts."""
-_LANGUAGE_OF_SCRIPT = {
-    "Latin": "en",
-    "Arabic": "ar",
-    "Cyrillic": "ru",
-    "Devanagari": "hi",
-    "Hebrew": "he",
-    "CJK": "zh",
-    "Hangul": "ko",
-    "Greek": "el",
-    "Myanmar": "my",
-    "Ethiopic": "am",
-    "Bengali": "bn",
-    "Gurmukhi": "pa",
-    "Sinhala": "si",
-    "Oriya": "or",
-}
+_LANGUAGE_OF_SCRIPT = dict(
+    pair.split("=")
+    for pair in (
+        "Latin=en Arabic=ar Cyrillic=ru Devanagari=hi Hebrew=he CJK=zh Hangul=ko Greek=el Myanmar=my Ethiopic=am "
+        "Bengali=bn Gurmukhi=pa Sinhala=si Oriya=or"
+    ).split()
+)
 """The language that is suggested for a script where it is not the name of the script itself."""
 _PERSIAN_LETTERS, _URDU_LETTERS = frozenset("پچژگکی"), frozenset("ٹڈڑںےہھ")
 _NO_SCRIPT = frozenset({"Modifier", "Feminine", "Masculine", "Ideographic", "Combining", ""})

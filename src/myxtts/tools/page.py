@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NewType
 
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.tools.words import Translator
 
 Html = NewType("Html", str)
@@ -82,8 +82,7 @@ class Page:
 
     def write(self, path: Path) -> Path:
         """Writes the page atomically: a reader sees the old page or the whole new one. Raises StorageError."""
-        with write_atomically(path) as file:
-            file.write(self.render().encode())
+        write_file(path, self.render().encode())
         return path
 
 

@@ -23,20 +23,10 @@ from myxtts.config.load import RESOLVED_FILE_NAME
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.storage.json_file import JsonLines, is_number, try_read_json
-from myxtts.storage.regular_file import FileRefusedError, read_regular
+from myxtts.storage.regular_file import try_read_regular
 from myxtts.tools.monitor.system_log import RunClock, flatten
 from myxtts.tools.rhythm import even_out_shapes
-from myxtts.training.run.folder import (
-    DURATIONS_WRITTEN,
-    FINGERPRINTS_FILE_NAME,
-    METRICS_FILE_NAME,
-    SAMPLES_FOLDER_NAME,
-    SKIPPED_FILE_NAME,
-    SYSTEM_FILE_NAME,
-    TELEMETRY_FILE_NAME,
-    TEXT_FROZEN,
-    hide_private,
-)
+from myxtts.training.run import folder as run_folder
 from myxtts.training.run.resume import ENVIRONMENT_FILE_NAME
 
 _MAX_FILE_BYTES = 10_000_000
@@ -173,7 +163,7 @@ class RunFiles:
 
     @property
     def samples_path(self) -> Path:
-        return self.path / SAMPLES_FOLDER_NAME
+        return self.path / run_folder.SAMPLES_FOLDER_NAME
 
     def find_setting(self, key: str) -> Any:
         """Returns the value of a full key such as `training.steps`; None where the configuration is unreadable."""
@@ -214,12 +204,13 @@ class RunFiles:
 
 def read_run(path: Path) -> RunFiles:
     """Reads all files of a run. Raises DataError where the folder has neither a configuration nor metrics."""
-    if not (path / RESOLVED_FILE_NAME).is_file() and not (path / METRICS_FILE_NAME).is_file():
+    if not (path / RESOLVED_FILE_NAME).is_file() and not (path / run_folder.METRICS_FILE_NAME).is_file():
         raise DataError(f"There is no run in {path}.", next_step="Name the folder of a run, such as runs/NAME.")
-    lines = list(JsonLines(path / METRICS_FILE_NAME).read())
-    skipped = list(JsonLines(path / SKIPPED_FILE_NAME).read())
+    lines = list(JsonLines(path / run_folder.METRICS_FILE_NAME).read())
+    skipped = list(JsonLines(path / run_folder.SKIPPED_FILE_NAME).read())
     sessions = _read_sessions(path)
     settings = _read_settings(path / RESOLVED_FILE_NAME)
+    config_text = try_read_regular(path / RESOLVED_FILE_NAME, _MAX_FILE_BYTES)
     batches_per_step = next((one.value for one in settings if one.key == _ACCUMULATION_KEY), 1)
     first_positions = {session.get("from_step", 0) * batches_per_step for session in sessions}
     return RunFiles(
@@ -230,19 +221,19 @@ def read_run(path: Path) -> RunFiles:
             for line in lines
             if is_number(line.get("step")) and isinstance(line.get("validation"), dict)
         ],
-        text_rest_step=_find_mark(lines, TEXT_FROZEN),
-        durations_step=_find_mark(lines, DURATIONS_WRITTEN),
+        text_rest_step=_find_mark(lines, run_folder.TEXT_FROZEN),
+        durations_step=_find_mark(lines, run_folder.DURATIONS_WRITTEN),
         watched=[(line["step"], line["watch_seconds"]) for line in lines if is_number(line.get("watch_seconds"))],
-        feed=read_telemetry(path / TELEMETRY_FILE_NAME, first_positions),
-        system=flatten(JsonLines(path / SYSTEM_FILE_NAME).read(), RunClock()),
+        feed=read_telemetry(path / run_folder.TELEMETRY_FILE_NAME, first_positions),
+        system=flatten(JsonLines(path / run_folder.SYSTEM_FILE_NAME).read(), RunClock()),
         skipped=skipped[-_MAX_SKIPPED:],
         num_of_kind=Counter(str(line.get("kind")) for line in skipped),
         settings=settings,
-        config_text=hide_private(_read_text(path / RESOLVED_FILE_NAME)),
+        config_text=run_folder.hide_private(config_text.decode("utf-8", "replace")),
         sessions=sessions,
         fingerprints={
             name: str(text)
-            for name, text in (try_read_json(path / FINGERPRINTS_FILE_NAME, dict[str, Any]) or {}).items()
+            for name, text in (try_read_json(path / run_folder.FINGERPRINTS_FILE_NAME, dict[str, Any]) or {}).items()
         },
     )
 
@@ -321,10 +312,3 @@ def _read_settings(path: Path) -> list[Setting]:
     except ConfigError:
         # Written by another version: the report then shows the text of the file only.
         return []
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return read_regular(path, _MAX_FILE_BYTES).decode("utf-8", "replace")
-    except (OSError, FileRefusedError):
-        return ""

@@ -14,24 +14,9 @@ from typing import Any
 import numpy as np
 
 from myxtts.config.values import format_scalar
+from myxtts.tools import page
 from myxtts.tools.charts import draw_shares
 from myxtts.tools.line_charts import Curve, draw_curves
-from myxtts.tools.page import (
-    NOTHING,
-    Card,
-    Html,
-    Page,
-    make_au_card,
-    make_code,
-    make_details,
-    make_grid,
-    make_machine_table,
-    make_panel,
-    make_paragraph,
-    make_section,
-    make_stack,
-    make_table,
-)
 from myxtts.tools.report.curves import (
     draw_chart,
     find_measures,
@@ -79,10 +64,10 @@ def name_report(lang: str, *, is_comparison: bool = False) -> str:
     return f"{stem}{suffix}" if lang == "en" else f"{stem}.{lang}{suffix}"
 
 
-def make_run_page(run: RunFiles, tr: Translator) -> Page:
+def make_run_page(run: RunFiles, tr: Translator) -> page.Page:
     """Builds the page of a run; a run with a vocoder specification shows the measures of the vocoder."""
-    steps, seconds, measures = count_steps(run), measure_time(run), find_measures(run)
-    return Page(
+    steps, seconds, measures = count_steps(run), measure_time(run), find_measures(run.path)
+    return page.Page(
         title=tr("Training report: {name}", name=run.name),
         lead=tr(
             "{steps} steps in {time}. A self-contained page, made from the files of the run.",
@@ -106,7 +91,7 @@ def make_run_page(run: RunFiles, tr: Translator) -> Page:
     )
 
 
-def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
+def _make_cards(run: RunFiles, tr: Translator) -> list[page.Card]:
     """Steps, time, loss, best validation score (the lowest), AU and step-time variation."""
     steps, seconds = count_steps(run), measure_time(run)
     total = run.find_setting("training.steps")
@@ -121,31 +106,31 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
     best_step, best = min(scores, key=lambda pair: pair[1]) if scores else (0, 0.0)
     unknown, steps_only = tr("not known"), run.group_steps()
     return [
-        Card(tr("Steps"), tr.count(steps), of_steps),
-        Card(
+        page.Card(tr("Steps"), tr.count(steps), of_steps),
+        page.Card(
             tr("Training time"),
             tr.time(seconds),
             tr("{seconds} s per step, training only", seconds=tr.number(float(np.median(step_s)))) if step_s else "",
         ),
-        Card(
+        page.Card(
             tr("Loss"),
             tr.number(float(np.mean(losses[-max(1, len(losses) // _END_SHARE) :]))) if losses else unknown,
             tr("{value} at the start", value=tr.number(losses[0])) if losses else "",
         ),
-        Card(
+        page.Card(
             tr("Validation score"),
             tr.number(scores[-1][1]) if scores else unknown,
             tr("best: {value} at step {step}", value=tr.number(best), step=tr.count(best_step))
             if scores
             else tr("no validation"),
         ),
-        make_au_card(run.device_busy, run.feed.au if run.feed else None, tr),
-        Card(
+        page.make_au_card(run.device_busy, run.feed.au if run.feed else None, tr),
+        page.Card(
             tr("Wall clock in steps"),
             tr.share(run.wall_share) if run.wall_share is not None else unknown,
             tr("the rest: checkpoints, validation, samples"),
         ),
-        Card(
+        page.Card(
             tr("Step-time variation"),
             tr.share(steps_only.variation) if steps_only is not None else unknown,
             tr("standard deviation / mean"),
@@ -153,11 +138,11 @@ def _make_cards(run: RunFiles, tr: Translator) -> list[Card]:
     ]
 
 
-def _show_learning(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+def _show_learning(run: RunFiles, measures: Measures, tr: Translator) -> page.Html:
     """Training curves: total loss, its terms, terms that are only measured (weight 0), learning rate, gradient norm."""
-    return make_section(
+    return page.make_section(
         tr("Learning curves"),
-        make_grid(*(draw_chart(run, chart, tr) for chart in list_learning_charts(measures))),
+        page.make_grid(*(draw_chart(run, chart, tr) for chart in list_learning_charts(measures))),
         lead=tr(
             "Means over the steps between two log entries. Curves with many entries have a moving average; the entries "
             "themselves are the faint line behind it."
@@ -165,10 +150,10 @@ def _show_learning(run: RunFiles, measures: Measures, tr: Translator) -> Html:
     )
 
 
-def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> page.Html:
     """Validation curves by chart, the step at which the text encoder was frozen, and a table of best and last."""
     if not run.validations:
-        return NOTHING
+        return page.NOTHING
     lead = tr(measures.about_validation)
     if run.text_rest_step is not None:
         lead += " " + tr(
@@ -182,15 +167,15 @@ def _show_validation(run: RunFiles, measures: Measures, tr: Translator) -> Html:
             "search.",
             step=tr.count(run.durations_step),
         )
-    return make_section(
+    return page.make_section(
         tr("Validation"),
-        make_grid(*(draw_chart(run, chart, tr) for chart in list_validation_charts(measures))),
-        make_panel(tr("Best and last"), _compare_best_and_last(run, measures, tr)),
+        page.make_grid(*(draw_chart(run, chart, tr) for chart in list_validation_charts(measures))),
+        page.make_panel(tr("Best and last"), _compare_best_and_last(run, measures, tr)),
         lead=lead,
     )
 
 
-def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) -> page.Html:
     """All scores of the validation with the lowest `score`, whose weights are the best checkpoint, and of the last."""
     last_step, last = run.validations[-1]
     best_step, best = min(run.validations, key=lambda pair: pair[1].get("score", float("inf")))
@@ -203,14 +188,14 @@ def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) ->
         [tr(measures.labels.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
         for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
     ]
-    return make_table(heading, rows)
+    return page.make_table(heading, rows)
 
 
-def _show_time(run: RunFiles, tr: Translator) -> Html:
+def _show_time(run: RunFiles, tr: Translator) -> page.Html:
     """Shares of steps, data wait and validation, and the times of steps that only trained."""
     feed = run.feed
     if feed is None:
-        return NOTHING
+        return page.NOTHING
     watching_s = sum(seconds for _, seconds in run.watched)
     waiting_s, stepping_s = float(feed.wait_s.sum()), float(feed.step_s.sum())
     shares = [
@@ -224,17 +209,17 @@ def _show_time(run: RunFiles, tr: Translator) -> Html:
         Curve(tr("step"), times.step.tolist(), (1000 * (times.wait_s + times.step_s)).tolist()),
         Curve(tr("wait for data"), times.step.tolist(), (1000 * times.wait_s).tolist()),
     ]
-    return make_section(
+    return page.make_section(
         tr("Where the time went"),
-        make_grid(
-            make_stack(
-                make_panel(tr("Total time"), draw_shares(shares, tr.share)),
-                make_panel(tr("Step time, training only"), draw_curves(curves, tr, unit=tr("milliseconds"))),
+        page.make_grid(
+            page.make_stack(
+                page.make_panel(tr("Total time"), draw_shares(shares, tr.share)),
+                page.make_panel(tr("Step time, training only"), draw_curves(curves, tr, unit=tr("milliseconds"))),
             ),
-            make_panel(
+            page.make_panel(
                 tr("Milliseconds and percentages"),
-                make_table(tr.row("Metric", "Mean", "Median", "99 %"), _list_times(feed, times, tr)),
-                make_table([], _list_rates(run, feed, times, watching_s, tr)),
+                page.make_table(tr.row("Metric", "Mean", "Median", "99 %"), _list_times(feed, times, tr)),
+                page.make_table([], _list_rates(run, feed, times, watching_s, tr)),
             ),
             *(draw_chart(run, chart, tr) for chart in list_speed_charts()),
         ),
@@ -278,21 +263,23 @@ def _list_times(feed: FeedTimes, times: StepTimes, tr: Translator) -> Iterator[S
             yield [label, *(tr.number(1000 * float(number)) for number in numbers)]
 
 
-def _show_system(run: RunFiles, tr: Translator) -> Html:
+def _show_system(run: RunFiles, tr: Translator) -> page.Html:
     """GPU utilisation, memory, power and temperature, and memory and cores of the process, over minutes of training."""
     charts = list_system_charts(run.num_gpus)
     lead = tr("Sampled during training, over minutes of training; pauses between sessions are left out.")
     if run.system and not run.num_gpus:
         lead += " " + tr("There was no NVIDIA GPU.")
-    return make_section(tr("GPU and memory"), make_grid(*(draw_chart(run, chart, tr) for chart in charts)), lead=lead)
+    return page.make_section(
+        tr("GPU and memory"), page.make_grid(*(draw_chart(run, chart, tr) for chart in charts)), lead=lead
+    )
 
 
-def _show_skipped(run: RunFiles, tr: Translator) -> Html:
+def _show_skipped(run: RunFiles, tr: Translator) -> page.Html:
     """Steps skipped for NaN, loss spikes and rollbacks with the utterances of their batches, newest 50."""
     if not run.skipped:
-        return make_section(
+        return page.make_section(
             tr("Skipped steps and loss spikes"),
-            make_paragraph(tr("No skipped steps, no loss spikes, no rollbacks."), "lead"),
+            page.make_paragraph(tr("No skipped steps, no loss spikes, no rollbacks."), "lead"),
         )
     skipped, spikes, rollbacks = (tr.count(run.num_of_kind[kind]) for kind in _KINDS)
     heading = tr.row("step", "Event", "Loss", "Gradient norm", "Utterances in the batch")
@@ -307,10 +294,10 @@ def _show_skipped(run: RunFiles, tr: Translator) -> Html:
         for line in run.skipped
         if isinstance(line.get("step", 0), int)
     ]
-    table = make_table(heading, rows, code_columns=(4,))
-    return make_section(
+    table = page.make_table(heading, rows, code_columns=(4,))
+    return page.make_section(
         tr("Skipped steps and loss spikes"),
-        make_panel(tr("Events"), table),
+        page.make_panel(tr("Events"), table),
         lead=tr(
             "Skipped steps: {skipped}. Loss spikes: {spikes}. Rollbacks: {rollbacks}.",
             skipped=skipped,
@@ -330,7 +317,7 @@ def _name_ids(ids: Any) -> str:
     return ", ".join(names[:_MAX_IDS]) + (f" … (+{len(names) - _MAX_IDS})" if len(names) > _MAX_IDS else "")
 
 
-def _show_configuration(run: RunFiles, tr: Translator) -> Html:
+def _show_configuration(run: RunFiles, tr: Translator) -> page.Html:
     """Settings that differ from the defaults of this version, and the whole configuration file."""
     rows = [
         [setting.key, hide_private(format_scalar(setting.value)), format_scalar(setting.default)]
@@ -338,19 +325,21 @@ def _show_configuration(run: RunFiles, tr: Translator) -> Html:
         if setting.value != setting.default
     ]
     heading = tr.row("Setting", "Value", "Default")
-    return make_section(
+    return page.make_section(
         tr("Configuration"),
-        make_panel(tr("Differs from the defaults"), make_table(heading, rows, code_columns=(0, 1, 2))),
-        make_details(tr("All settings"), make_code(run.config_text)),
+        page.make_panel(tr("Differs from the defaults"), page.make_table(heading, rows, code_columns=(0, 1, 2))),
+        page.make_details(tr("All settings"), page.make_code(run.config_text)),
     )
 
 
-def _show_environment(run: RunFiles, tr: Translator) -> Html:
+def _show_environment(run: RunFiles, tr: Translator) -> page.Html:
     """Machine and versions of the last sessions, and the fingerprints of corpus and store that resuming checks."""
     panels = [
-        make_panel(tr("From step {step}", step=tr.count(session.get("from_step", 0))), make_machine_table(session, tr))
+        page.make_panel(
+            tr("From step {step}", step=tr.count(session.get("from_step", 0))), page.make_machine_table(session, tr)
+        )
         for session in run.sessions[-_MAX_SESSIONS:]
     ]
     rows = [[name, text] for name, text in run.fingerprints.items()]
-    fingerprints = make_panel(tr("Fingerprints"), make_table([], rows, code_columns=(0, 1)))
-    return make_section(tr("Environment"), *panels, fingerprints)
+    fingerprints = page.make_panel(tr("Fingerprints"), page.make_table([], rows, code_columns=(0, 1)))
+    return page.make_section(tr("Environment"), *panels, fingerprints)

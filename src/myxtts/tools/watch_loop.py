@@ -285,10 +285,7 @@ class _Conductor:
 
 
 def watch_training(
-    prepared: PreparedTask,
-    run: RunFolder,
-    callbacks: Sequence[Callback],
-    on_step: Callable[[], None] = lambda: None,
+    prepared: PreparedTask, run: RunFolder, callbacks: Sequence[Callback], on_step: Callable[[], None] = lambda: None
 ) -> LoopFacts:
     """Runs the real training loop of a task for a few steps and returns what it did; nothing is saved at the end.
 
@@ -308,9 +305,7 @@ def watch_training(
     if not has_pauses:
         seldom |= {"training.checkpoint_steps": 10**9, "training.sample_steps": 0}
     task = replace(
-        prepared,
-        config=prepared.config.model_copy(update=seldom),
-        steps=replace(prepared.steps, total_steps=None),
+        prepared, config=prepared.config.model_copy(update=seldom), steps=replace(prepared.steps, total_steps=None)
     )
     learner: Any = prepared.learner
     with LoopWatch(devices) as watch, watch.count_copies():

@@ -2,13 +2,16 @@
 
 `tr = Translator("fa")` translates a text where it is shown, as in `tr("Step {step}", step=tr.count(3))`, and writes
 numbers with the digits and signs of the language. A text that is shown elsewhere, such as a value of a table, is marked
-with `mark`. A test collects the literals of all these calls and compares them with the catalogue.
+with `mark`. A test collects the literals of all these calls and compares them with the catalogue. Errors of the servers
+of pages are raised in English by code that knows no page: `translate_error` finds the text in `fa_errors.json` that an
+error was made of, takes the values out of it, and fills them into the Persian text.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -18,6 +21,7 @@ from myxtts.errors import UsageError
 from myxtts.types import PAGE_LANGUAGES
 
 _Texts = TypeVar("_Texts", str, Mapping[Any, str])
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _PERSIAN_DIGITS = str.maketrans("0123456789.,", "۰۱۲۳۴۵۶۷۸۹٫٬")
 
 
@@ -27,9 +31,9 @@ def mark(texts: _Texts) -> _Texts:
 
 
 @cache
-def read_catalogue() -> dict[str, str]:
-    """Reads the catalogue from English to Persian, once per process."""
-    catalogue: dict[str, str] = json.loads((files("myxtts.tools") / "fa.json").read_text(encoding="utf-8"))
+def read_catalogue(name: str = "fa.json") -> dict[str, str]:
+    """Reads a catalogue from English to Persian, once per process."""
+    catalogue: dict[str, str] = json.loads((files("myxtts.tools") / name).read_text(encoding="utf-8"))
     return catalogue
 
 
@@ -92,3 +96,30 @@ class Translator:
 
     def _localize(self, digits: str) -> str:
         return digits.translate(_PERSIAN_DIGITS) if self.lang == "fa" else digits
+
+
+def choose_translator(accept_language: str, usual: str = "en") -> Translator:
+    """The translator for the `Accept-Language` that a page sends: its own language, not the browser's."""
+    asked = accept_language[:2].lower()
+    return Translator(asked if asked in PAGE_LANGUAGES else usual or "en")
+
+
+def translate_error(message: str, tr: Translator) -> str:
+    """Translates the problem or the next step of an error; a message without a text stays as it is."""
+    for pattern, persian in _list_patterns() if tr.lang == "fa" else ():
+        if found := pattern.fullmatch(message):
+            # Numbers get the digits of the language, names and paths stay.
+            return persian.format(**{name: tr.figure(value) for name, value in found.groupdict().items()})
+    return message
+
+
+@cache
+def _list_patterns() -> list[tuple[re.Pattern[str], str]]:
+    """The expression that the messages of an error match, with its Persian text; those with more words come first."""
+    texts = sorted(read_catalogue("fa_errors.json").items(), key=lambda pair: -len(_PLACEHOLDER.sub("", pair[0])))
+    return [(re.compile(_write_pattern(english), re.DOTALL), persian) for english, persian in texts]
+
+
+def _write_pattern(text: str) -> str:
+    parts = _PLACEHOLDER.split(text)
+    return "".join(f"(?P<{part}>.+?)" if place % 2 else re.escape(part) for place, part in enumerate(parts))

@@ -25,7 +25,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.storage.json_file import try_read_json, write_json
 
 INDEX_FILE_NAME = "samples.json"
@@ -77,8 +77,7 @@ def write_samples(folder: Path, samples: Sequence[Sample], rate_hz: int) -> None
         }
         written = {kind: file for kind, file in files.items() if file[1]}
         for file_name, content in written.values():
-            with write_atomically(folder / file_name) as file:
-                file.write(content)
+            write_file(folder / file_name, content)
         entries.append(
             {"name": sample.name, **sample.about, **{kind: file_name for kind, (file_name, _) in written.items()}}
         )

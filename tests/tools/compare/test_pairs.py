@@ -12,16 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from tests.store.corpora import SmallCorpus
+from tests.store.corpora import store_two_speakers
 from tests.synthesis.small_models import DATA, write_small_bundle
 
 from myxtts.cli.main import run as run_command
 from myxtts.config.load import write_resolved
 from myxtts.config.schema import XTTSConfig
-from myxtts.corpus.corpus_file import open_corpus
-from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.models.bundle import read_bundle
-from myxtts.store.precompute import precompute
 from myxtts.tools.compare.checkpoints import load_checkpoint
 from myxtts.tools.compare.pairs import RECORDING, match_level
 from myxtts.training.run.checkpoint import CheckpointFolder
@@ -34,14 +31,7 @@ STEPS = (10, 20)
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with a corpus of two speakers, a bundle of random weights and two checkpoints of other weights."""
     folder = tmp_path_factory.mktemp("compare")
-    small = SmallCorpus(folder)
-    for number in range(12):
-        small.add(f"clip{number:02}", number, seconds=1.5, speaker="anna" if number % 2 else "omid")
-    small.prepare()
-    data = DATA.model_copy(update={"text_frontend": "characters", "val_share": 0.4})
-    prepare_corpus([Recordings(folder / "recordings")], folder / "prepared", data)
-    corpus = open_corpus(folder / "prepared")
-    precompute(corpus, folder / "store", data)
+    corpus, data = store_two_speakers(folder, DATA, seconds=1.5)
     run = folder / "run"
     embedding = {"vector": [0.1] * 8, "latents": [[0.1] * 8] * 2, "language": "en"}
     notes = {"step": 30, "voices": {"anna": embedding, "omid": embedding}}

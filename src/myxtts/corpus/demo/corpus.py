@@ -13,16 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from myxtts.corpus.demo import speak
 from myxtts.corpus.demo.sentences import DEMO_LANGUAGES
-from myxtts.corpus.demo.speak import (
-    TYPICAL_DURATION_S,
-    WAV_FOLDER,
-    Clip,
-    Speaker,
-    choose_speakers,
-    speak_clips,
-    speak_in_processes,
-)
 from myxtts.errors import DataError, UsageError
 from myxtts.storage.atomic import (
     TEMPORARY_SUFFIX,
@@ -30,7 +22,7 @@ from myxtts.storage.atomic import (
     lock_directory,
     pass_fault_point,
     sync_directory,
-    write_atomically,
+    write_file,
 )
 from myxtts.storage.json_file import FileModel, try_read_json, write_json
 from myxtts.text.espeak import read_espeak_version
@@ -94,10 +86,10 @@ def make_demo_corpus(
         if kept is not None:
             shutil.rmtree(draft)
             return kept
-        (draft / WAV_FOLDER).mkdir()
-        speakers = choose_speakers(settings["languages"], num_speakers, seed)
+        (draft / speak.WAV_FOLDER).mkdir()
+        speakers = speak.choose_speakers(settings["languages"], num_speakers, seed)
         clips = []
-        about = max(num_speakers, round(60.0 * minutes / TYPICAL_DURATION_S))
+        about = max(num_speakers, round(60.0 * minutes / speak.TYPICAL_DURATION_S))
         for clip in _speak(speakers, minutes, seed, draft, num_processes):
             clips.append(clip)
             if progress is not None:
@@ -149,14 +141,14 @@ def _find_kept(folder: Path, settings: dict[str, Any]) -> DemoSummary | None:
         raise DataError(f"{folder} is a file.", next_step="Choose another folder for the demo corpus.")
     if not names - {_LOCK_FILE}:
         return None
-    strange = sorted(names - {_SETTINGS_FILE, _METADATA_FILE, WAV_FOLDER, _LOCK_FILE})
+    strange = sorted(names - {_SETTINGS_FILE, _METADATA_FILE, speak.WAV_FOLDER, _LOCK_FILE})
     made = try_read_json(folder / _SETTINGS_FILE, _SettingsFile)
     if made is None or strange:
         what = f"holds {strange[0]}" if strange else "was not made as a demo corpus"
         raise DataError(
             f"{folder} {what}, so nothing in it is touched.", next_step="Choose another folder, or empty this one."
         )
-    num_wavs = sum(1 for _ in folder.glob(f"{WAV_FOLDER}/*.wav"))
+    num_wavs = sum(1 for _ in folder.glob(f"{speak.WAV_FOLDER}/*.wav"))
     if made.settings != settings or num_wavs != made.num_clips or not (folder / _METADATA_FILE).is_file():
         return None
     return DemoSummary(folder, made.num_clips, settings["num_speakers"], made.duration_s, was_kept=True)
@@ -172,27 +164,27 @@ def _empty_folder(draft: Path) -> None:
 
 
 def _speak(
-    speakers: list[Speaker], minutes: float, seed: int, draft: Path, num_processes: int | None
-) -> Iterator[Clip]:
+    speakers: list[speak.Speaker], minutes: float, seed: int, draft: Path, num_processes: int | None
+) -> Iterator[speak.Clip]:
     """Synthesises the clips of all speakers, in one process or several; they have equal shares of the duration."""
     total_s = 60.0 * minutes / len(speakers)
     if num_processes is None:
         num_processes = min(os.cpu_count() or 1, _MAX_PROCESSES) if minutes >= _MINUTES_WORTH_PROCESSES else 1
     if num_processes > 1:
-        yield from speak_in_processes(speakers, total_s, seed, draft, num_processes)
+        yield from speak.speak_in_processes(speakers, total_s, seed, draft, num_processes)
     else:
         for speaker in speakers:
-            yield from speak_clips(speaker, total_s, seed, draft)
+            yield from speak.speak_clips(speaker, total_s, seed, draft)
 
 
 def _write_tables(
-    draft: Path, settings: dict[str, Any], speakers: list[Speaker], clips: list[Clip], summary: DemoSummary
+    draft: Path, settings: dict[str, Any], speakers: list[speak.Speaker], clips: list[speak.Clip], summary: DemoSummary
 ) -> None:
     """Writes metadata.csv and demo.json, after the recordings have reached the disk."""
     languages = {speaker.id: speaker.language for speaker in speakers}
     rows = ["id|audio|text|speaker|language"]
     for clip in clips:
-        audio, speaker_id = f"{WAV_FOLDER}/{clip.id}.wav", clip.speaker_id
+        audio, speaker_id = f"{speak.WAV_FOLDER}/{clip.id}.wav", clip.speaker_id
         rows.append(f"{clip.id}|{audio}|{clip.text}|{speaker_id}|{languages[speaker_id]}")
     made = {
         "made_by": "myxtts demo",
@@ -201,9 +193,8 @@ def _write_tables(
         "duration_s": summary.duration_s,
         "espeak_version": read_espeak_version(),
     }
-    sync_directory(draft / WAV_FOLDER)
-    with write_atomically(draft / _METADATA_FILE) as file:
-        file.write("".join(f"{row}\n" for row in rows).encode("utf-8"))
+    sync_directory(draft / speak.WAV_FOLDER)
+    write_file(draft / _METADATA_FILE, "".join(f"{row}\n" for row in rows).encode("utf-8"))
     # Last, because a folder that has it is taken to be whole.
     write_json(draft / _SETTINGS_FILE, made)
 

@@ -175,8 +175,5 @@ LIBRITTS = CorpusFormat(
     "libritts", "SUBSET/SPEAKER/CHAPTER/ID.normalized.txt beside ID.wav", _recognize_libritts, _read_libritts
 )
 PAIRS = CorpusFormat(
-    "pairs",
-    "ID.txt with the text of ID.wav beside it, also in a folder per speaker",
-    _recognize_pairs,
-    _read_pairs,
+    "pairs", "ID.txt with the text of ID.wav beside it, also in a folder per speaker", _recognize_pairs, _read_pairs
 )

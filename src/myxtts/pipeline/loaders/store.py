@@ -141,7 +141,4 @@ class ReadAhead:
 
 def _count_reads() -> tuple[int, int]:
     """Blocks that this thread has read from a disk, and page faults of all threads that waited for one."""
-    return (
-        resource.getrusage(resource.RUSAGE_THREAD).ru_inblock,
-        resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
-    )
+    return (resource.getrusage(resource.RUSAGE_THREAD).ru_inblock, resource.getrusage(resource.RUSAGE_SELF).ru_majflt)

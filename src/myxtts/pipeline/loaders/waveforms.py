@@ -106,11 +106,7 @@ class WaveformReader:
     """
 
     def __init__(
-        self,
-        source: RecordingSource,
-        limits: AudioLimits,
-        ram_budget_bytes: int = 0,
-        survey: Survey | None = None,
+        self, source: RecordingSource, limits: AudioLimits, ram_budget_bytes: int = 0, survey: Survey | None = None
     ) -> None:
         self._source, self._limits = source, limits
         self._memory = MelMemory(ram_budget_bytes, "float32")

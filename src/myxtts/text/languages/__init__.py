@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from myxtts.config.languages import canonical_language, find_code
-from myxtts.text.languages import en_abbreviations, fa
-from myxtts.text.languages.by_table import (
-    TABLE_LANGUAGES,
-    list_abbreviations,
-    list_number_abbreviations,
-    normalize_by_table,
-)
+from myxtts.text.languages import by_table, en_abbreviations, fa
 from myxtts.text.languages.en import normalize_english
 
 __all__ = ["LANGUAGES", "Language", "canonical_language", "find_code", "find_language", "find_primary_code"]
@@ -53,12 +47,12 @@ LANGUAGES: dict[str, Language] = {
     ),
     **{
         code: Language(
-            normalize=partial(normalize_by_table, language=code),
-            abbreviations=list_abbreviations(code),
-            abbreviations_before_number=list_number_abbreviations(code),
+            normalize=partial(by_table.normalize_by_table, language=code),
+            abbreviations=by_table.list_abbreviations(code),
+            abbreviations_before_number=by_table.list_number_abbreviations(code),
             has_dotted_ordinals=code in ("de", "tr"),
         )
-        for code in TABLE_LANGUAGES
+        for code in by_table.TABLE_LANGUAGES
     },
     "ru": Language(abbreviations=frozenset("г гг т д п е к н э им ул стр руб др пр см".split())),
     **{code: Language(has_dotted_ordinals=True) for code in "cs da et fi hr hu is lv nb no pl sk sl sr".split()},

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from myxtts.text.languages import en_dates, en_quantities
+from myxtts.text.languages import en_dates, en_numbers
 from myxtts.text.languages.en_abbreviations import expand_abbreviations, lower_capitals
-from myxtts.text.languages.en_numbers import AREA_UNITS, CURRENCIES, expand_roman_numerals, spell_integer
+from myxtts.text.languages.en_numbers import AREA_UNITS, CURRENCIES, TABLE, expand_roman_numerals, spell_integer
 from myxtts.text.languages.generic import EDGE, SCORE, VERSION, Rule, apply_rules, join_numbers, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import clean_unicode
 
@@ -22,20 +22,20 @@ _NUMBER_RULES: tuple[Rule, ...] = (
     (en_dates.TIME, en_dates.read_time),
     (en_dates.HOUR, en_dates.read_hour),
     (SCORE, join_numbers(spell_integer, " to ")),
-    (en_quantities.PHONE, en_quantities.read_phone),
-    (en_quantities.AREA_CODE_PHONE, en_quantities.read_phone),
-    (en_quantities.SHORT_PHONE, en_quantities.read_phone),
+    (en_numbers.PHONE, en_numbers.read_phone),
+    (en_numbers.AREA_CODE_PHONE, en_numbers.read_phone),
+    (en_numbers.SHORT_PHONE, en_numbers.read_phone),
     (VERSION, join_numbers(spell_integer, " point ")),
-    (en_quantities.DIGIT_CHAIN, join_numbers(spell_integer, " ")),
-    (en_quantities.POWER_OF_TEN, en_quantities.read_power_of_ten),
-    (en_quantities.DIMENSIONS, join_numbers(spell_integer, " by ")),
+    (en_numbers.DIGIT_CHAIN, join_numbers(spell_integer, " ")),
+    (en_numbers.POWER_OF_TEN, en_numbers.read_power_of_ten),
+    (en_numbers.DIMENSIONS, join_numbers(spell_integer, " by ")),
     (en_dates.DECADE, en_dates.read_decade),
     (en_dates.SHORT_YEAR, en_dates.read_short_year),
-    (en_quantities.HEIGHT, en_quantities.read_height),
-    (en_quantities.ORDINAL, en_quantities.read_ordinal),
-    (en_quantities.FRACTION, en_quantities.read_fraction),
-    (en_quantities.MONEY, en_quantities.read_money),
-    (en_quantities.MEASURE, en_quantities.read_measure),
+    (en_numbers.HEIGHT, en_numbers.read_height),
+    (en_numbers.ORDINAL, en_numbers.read_ordinal),
+    (en_numbers.FRACTION, en_numbers.read_fraction),
+    (en_numbers.MONEY, en_numbers.read_money),
+    (en_numbers.MEASURE, en_numbers.read_measure),
 )
 
 _AREA = re.compile(rf"(?P<one>(?<![\d.,])1 ?)?(?<![^\W\d_])(?P<unit>{'|'.join(AREA_UNITS)})(?P<power>[²³])")
@@ -49,21 +49,8 @@ _PREFIX = re.compile(r"([#~]) ?(?=[-$£€]?\d)")
 _SPOKEN_HYPHEN = re.compile(f"{EDGE} ?- ?{EDGE}")
 """A hyphen between two amounts that have become words: a range, read "to"."""
 
-_SIGNS = {
-    "&": "and",
-    "@": "at",
-    "%": "percent",
-    "°": "degrees",
-    "№": "number",
-    "×": "times",
-    "÷": "divided by",
-    "±": "plus or minus",
-    "≈": "is about",
-    "≠": "is not equal to",
-    "≤": "is at most",
-    "≥": "is at least",
-    "¢": "cents",
-    **{sign: currency.singular for sign, currency in CURRENCIES.items() if len(sign) == 1},
+_SIGNS: dict[str, str] = TABLE["signs"] | {
+    sign: currency.singular for sign, currency in CURRENCIES.items() if len(sign) == 1
 }
 _SIGN = re.compile("&(?:amp;)*|[" + re.escape("".join(_SIGNS)) + "]")
 # Longer runs are drawn lines, not arithmetic.

@@ -8,12 +8,9 @@ from __future__ import annotations
 import re
 
 from myxtts.text.languages.en_numbers import MONTHS, is_year, spell_cardinal, spell_integer, spell_ordinal, spell_year
+from myxtts.text.languages.generic import DAYS_IN_MONTH, complete_year
 
 _LETTER = r"[^\W\d_]"
-_DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-"""Most days of each month: leap years are not told apart."""
-_SHORT_YEAR_PIVOT = 50
-"""In dates, years of two digits below this are of the 21st century."""
 
 ISO_DATE = re.compile(r"(?<![\d./-])(\d{4})-(\d{1,2})-(\d{1,2})(?!\d|[./-]\d)")
 SLASH_DATE = re.compile(r"(?<![\d./-])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?!\d|[./-]\d)")
@@ -37,15 +34,14 @@ def read_iso_date(match: re.Match[str]) -> str:
 def read_slash_date(match: re.Match[str]) -> str:
     """Reads month/day/year as in America, or day/month/year where only that is a date."""
     first, second, year = match.groups()
-    if len(year) == 2:
-        year = f"{20 if int(year) < _SHORT_YEAR_PIVOT else 19}{year}"
+    year = complete_year(year)
     date = _read_date(year, int(first), int(second)) or _read_date(year, int(second), int(first))
     return date or " ".join(map(spell_integer, match.groups()))
 
 
 def _read_date(year: str, month: int, day: int) -> str:
     """Returns month, day and year in words, or "" where there is no such day or the year is out of range."""
-    if not (1 <= month <= 12 and 1 <= day <= _DAYS_IN_MONTH[month - 1] and is_year(year)):
+    if not (1 <= month <= 12 and 1 <= day <= DAYS_IN_MONTH[month - 1] and is_year(year)):
         return ""
     return f"{MONTHS[month - 1]} {spell_ordinal(day)} {spell_year(int(year))}"
 

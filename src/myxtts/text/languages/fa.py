@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from myxtts.text.languages import fa_quantities
+from myxtts.text.languages import fa_numbers
 from myxtts.text.languages.fa_codes import read_codes
 from myxtts.text.languages.fa_letters import (
     LETTERS,
@@ -22,7 +22,7 @@ from myxtts.text.languages.fa_letters import (
     remove_stray_spaces,
     repair_punctuation,
 )
-from myxtts.text.languages.fa_numbers import CURRENCIES, NUMBER_WORDS, spell_integer
+from myxtts.text.languages.fa_numbers import CURRENCIES, NUMBER_WORDS, TABLE, spell_integer
 from myxtts.text.languages.generic import SCORE, VERSION, Rule, apply_rules, join_numbers, say, settle_edges
 from myxtts.text.languages.unicode_cleanup import ZWNJ, tidy
 
@@ -53,17 +53,9 @@ VERB_PREFIXES = frozenset({"می", "نمی"})
 """Prefixes of the present and the imperfect, affirmative and negative."""
 
 # Stems and endings from which GLUED_FORMS is built; the spoken ones are colloquial.
-_PRESENT_STEMS = (
-    "خواه کن شو رو گو گوی دان توان آ آی خور بین ده زن گیر آور نویس خوان رس مان گذار گذر ساز شناس فهم پرس کش افت نشین "
-    "خواب ترس جوی شنو فروش خر بر بند پوش پز ریز سوز شکن فرست کار لرز نگر یاب دار باش نام پذیر آموز انداز پرداز"
-).split()
-_PAST_STEMS = (
-    "رفت کرد گفت شد آمد دید داد زد خواست توانست دانست خورد نوشت خواند رسید ماند گرفت آورد ساخت شنید فروخت خرید برد بست "
-    "پوشید پخت ریخت سوخت شکست فرستاد نشست خوابید ترسید فهمید پرسید کشید افتاد گذشت گذاشت شناخت پذیرفت "
-    "آموخت انداخت پرداخت"
-).split()
-_SPOKEN_STEMS = "خوا گ ش ر د دون تون کن خور زن بین گیر خون مون فهم".split()
-
+_PRESENT_STEMS, _PAST_STEMS, _SPOKEN_STEMS = (
+    TABLE[name].split() for name in ("present_stems", "past_stems", "spoken_stems")
+)
 _PRESENT_ENDINGS = "م ی د یم ید ند".split()
 _PAST_ENDINGS = ["", "م", "ی", "یم", "ید", "ند"]
 _SPOKEN_ENDINGS = "م ی ه ن یم ین".split()
@@ -144,62 +136,41 @@ def _looks_like_verb(word: str) -> bool:
     return _PERSONAL_ENDING.fullmatch(word) is not None and not word.endswith(_INFLECTED_ENDINGS)
 
 
-DOTTED = {
-    "ه.ش": "هجری شمسی",
-    "ه.ق": "هجری قمری",
-    "ق.م": "قبل از میلاد",
-    "ب.م": "بعد از میلاد",
-    "ق.ظ": "قبل از ظهر",
-    "ب.ظ": "بعد از ظهر",
-}
+DOTTED: dict[str, str] = TABLE["dotted"]
 """Eras and halves of the day. A space may follow the first full stop, and another full stop the second letter."""
 
-NUMBERED = {"ص": "صفحه", "صص": "صفحات", "ج": "جلد", "ش": "شماره"}
+NUMBERED: dict[str, str] = TABLE["before_number"]
 """Letters that stand for a word before a number."""
 
 _DOTTED_KEYS = "|".join(key.replace(".", r"\. ?") for key in DOTTED)
 _DOTTED = re.compile(rf"(?<!{WORD_CHAR})(?:{_DOTTED_KEYS})(?!{WORD_CHAR})\.?")
 _NUMBERED = re.compile(rf"(?<!{WORD_CHAR})({'|'.join(sorted(NUMBERED, key=len, reverse=True))})\.? ?(?=\d)")
 
-_OPERATIONS = {
-    "+": f"به{ZWNJ}علاوه",
-    "=": "مساوی",
-    "×": "ضربدر",
-    "*": "ضربدر",
-    "÷": "تقسیم بر",
-    "<": "کوچک‌تر از",
-    ">": "بزرگ‌تر از",
-}
+_OPERATIONS: dict[str, str] = TABLE["operations"]
 _OPERATION = re.compile(r"(?<=\d) ?([+=×*÷<>]) ?(?=-?\d)")
 _PREFIXES = {"#": "شماره", "№": "شماره", "~": "حدود", "+": "مثبت"}
 _PREFIX = re.compile(r"(?<!\w)([#№~+]) ?(?=\d)")
 
 # The order matters: what is more specific comes first, and MEASURE takes every digit that is left.
 _NUMBER_RULES: tuple[Rule, ...] = (
-    (fa_quantities.YEAR_FIRST, fa_quantities.read_date),
-    (fa_quantities.DAY_FIRST, fa_quantities.read_date),
-    (fa_quantities.SHORT_YEAR, fa_quantities.read_date),
-    (fa_quantities.TIME, fa_quantities.read_time),
-    (fa_quantities.CHRISTIAN_YEAR, fa_quantities.read_christian_year),
+    (fa_numbers.YEAR_FIRST, fa_numbers.read_date),
+    (fa_numbers.DAY_FIRST, fa_numbers.read_date),
+    (fa_numbers.SHORT_YEAR, fa_numbers.read_date),
+    (fa_numbers.TIME, fa_numbers.read_time),
+    (fa_numbers.CHRISTIAN_YEAR, fa_numbers.read_christian_year),
     (SCORE, join_numbers(spell_integer, " به ")),
-    (VERSION, fa_quantities.read_version),
-    (fa_quantities.DIGIT_CHAIN, join_numbers(spell_integer, " ")),
-    (fa_quantities.ORDINAL, fa_quantities.read_ordinal),
-    (fa_quantities.CENTURY, fa_quantities.read_ordinal),
-    (fa_quantities.FRACTION, fa_quantities.read_fraction),
-    (fa_quantities.COMMON_FRACTION, fa_quantities.read_common_fraction),
-    (fa_quantities.PERCENT_FIRST, fa_quantities.read_percent_first),
-    (fa_quantities.MONEY, fa_quantities.read_money),
-    (fa_quantities.MEASURE, fa_quantities.read_measure),
+    (VERSION, fa_numbers.read_version),
+    (fa_numbers.DIGIT_CHAIN, join_numbers(spell_integer, " ")),
+    (fa_numbers.ORDINAL, fa_numbers.read_ordinal),
+    (fa_numbers.CENTURY, fa_numbers.read_ordinal),
+    (fa_numbers.FRACTION, fa_numbers.read_fraction),
+    (fa_numbers.COMMON_FRACTION, fa_numbers.read_common_fraction),
+    (fa_numbers.PERCENT_FIRST, fa_numbers.read_percent_first),
+    (fa_numbers.MONEY, fa_numbers.read_money),
+    (fa_numbers.MEASURE, fa_numbers.read_measure),
 )
 
-_SIGNS = {
-    "%": "درصد",
-    "°": "درجه",
-    "²": "به توان دو",
-    "³": "به توان سه",
-    **{sign: currency.name for sign, currency in CURRENCIES.items()},
-}
+_SIGNS: dict[str, str] = TABLE["signs"] | {sign: currency.name for sign, currency in CURRENCIES.items()}
 _SIGN = re.compile("[" + re.escape("".join(_SIGNS)) + "]")
 _AND_SIGN = re.compile(r"(?<![A-Za-z])&|&(?![A-Za-z])")
 
@@ -232,7 +203,7 @@ def _expand_dotted(match: re.Match[str]) -> str:
 
 def _read_numbers(text: str) -> str:
     """Reads telephone numbers before signs, because their plus belongs to them; then every number."""
-    text = apply_rules(text, [(fa_quantities.PHONE, fa_quantities.read_phone)])
+    text = apply_rules(text, [(fa_numbers.PHONE, fa_numbers.read_phone)])
     text = _OPERATION.sub(lambda match: say(_OPERATIONS[match[1]]), text)
     text = _PREFIX.sub(lambda match: say(_PREFIXES[match[1]]), text)
     return apply_rules(text, _NUMBER_RULES)

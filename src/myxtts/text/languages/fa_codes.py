@@ -11,21 +11,14 @@ import re
 from collections.abc import Callable
 
 from myxtts.text.languages.fa_letters import WORD_CHAR
-from myxtts.text.languages.fa_numbers import SOLAR_MONTHS, spell_cardinal, spell_digits
+from myxtts.text.languages.fa_numbers import SOLAR_MONTHS, TABLE, spell_cardinal, spell_digits
 from myxtts.text.languages.generic import say
 from myxtts.text.languages.unicode_cleanup import ZWNJ
 
 _NOT_IN_WORD, _WORD_ENDS = rf"(?<!{WORD_CHAR})", rf"(?!{WORD_CHAR})"
 _MONEY = "تومان|تومن|ریال|درهم|دینار|افغانی"
 
-_HONORIFICS = {
-    "ص": "صلی‌الله‌علیه‌وآله",
-    "ع": "علیه‌السلام",
-    "س": "سلام‌الله‌علیها",
-    "ره": "رحمت‌الله‌علیه",
-    "رض": "رضی‌الله‌عنه",
-    "عج": "عجل‌الله‌فرجه",
-}
+_HONORIFICS: dict[str, str] = TABLE["honorifics"]
 """Letters in brackets behind a name. The half-spaces make one word of each phrase, which the lexicon has."""
 _HONORIFIC = re.compile(rf"{_NOT_IN_WORD}(?P<name>{WORD_CHAR}{{2,40}}) ?\((?P<letters>ص|عج|ع|س|ره|رض)\)")
 _NO_NAMES = frozenset("حرف حروف گزینه بند مورد شکل ضلع زاویه نقطه یا به از با که در".split())

@@ -35,6 +35,13 @@ EDGE = "\ue000"
 
 VERSION = re.compile(r"(?<![\d.])\d++(?:\.\d++){2,}+")
 SCORE = re.compile(r"(?<![\d:.])\d{1,6}+:\d{1,6}+(?!\d|:\d)")
+MINUS = r"(?:(?<![^\s(\[{\"'=<>:/])(?P<minus>-))?"
+"""A hyphen is a minus sign only at the start of a word or behind a sign; inside a word it joins."""
+_SIGN_BETWEEN_NUMBERS = re.compile(f"{EDGE}[.,:/]{EDGE}")
+DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""Most days of each month: leap years are not told apart."""
+_SHORT_YEAR_PIVOT = 50
+"""In dates, years of two digits below this are of the 21st century."""
 MAX_SPELLED_DIGITS = 36
 """Longer numbers have no name in common use, in English and Persian."""
 _MIN_CODE_DIGITS = 10
@@ -95,6 +102,11 @@ def is_code(digits: str, written: str) -> bool:
     return is_plain or len(digits) > MAX_SPELLED_DIGITS or (len(digits) > 1 and digits[0] == "0")
 
 
+def complete_year(year: str) -> str:
+    """Returns a year with four digits."""
+    return year if len(year) > 2 else f"{20 if int(year) < _SHORT_YEAR_PIVOT else 19}{year}"
+
+
 def read_roman(numeral: str) -> int:
     """Returns the value of a Roman numeral: the sum of its letters, but one before a larger letter is subtracted.
 
@@ -133,6 +145,12 @@ class NumberStyle(NamedTuple):
     spaced: bool = True
     converter: str = ""
 
+    @property
+    def grouped(self) -> str:
+        """The pattern of a whole number whose digits are written in groups."""
+        signs = re.escape(self.group_signs)
+        return rf"[1-9]\d{{0,2}}(?:[{signs}]\d{{3}}(?!\d)){{1,4}}(?![{signs}]\d)"
+
 
 NUMBER_STYLES = {code: NumberStyle(**style) for code, style in load_table("numbers").items()}
 """Languages whose numbers become words; in every other one the digits stay."""
@@ -141,9 +159,7 @@ _MAX_DIGITS = 15
 """Longer numbers are read digit by digit."""
 _NUM2WORDS_LOCK = Lock()
 """The converters of num2words keep state."""
-_MINUS = r"(?:(?<![^\s(\[{\"'=<>:/])(?P<minus>-))?"
 _CHAIN = r"(?P<chain>\d++(?:[.:/]\d++){2,}+)"
-_SIGN_BETWEEN_NUMBERS = re.compile(f"{EDGE}[.,:/]{EDGE}")
 
 
 def normalize_generic(text: str, language: str) -> str:
@@ -164,10 +180,9 @@ def expand_numbers(text: str, language: str) -> str:
 def _compile_numeral(language: str) -> re.Pattern[str]:
     """Returns the pattern of numerals: an optional minus, then a chain (dates, versions, times) or a decimal number."""
     style = NUMBER_STYLES[language]
-    groups, decimals = re.escape(style.group_signs), re.escape(style.decimal_signs)
-    grouped = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}}(?!\d)){{1,4}}(?![{groups}]\d)"
+    grouped, decimals = style.grouped, re.escape(style.decimal_signs)
     fraction = rf"(?:[{decimals}](?P<fraction>\d++)(?![{decimals}:/]\d))?"
-    return re.compile(rf"{_MINUS}(?:(?!{grouped}){_CHAIN}|(?P<whole>{grouped}|\d++){fraction})")
+    return re.compile(rf"{MINUS}(?:(?!{grouped}){_CHAIN}|(?P<whole>{grouped}|\d++){fraction})")
 
 
 def _read_numeral(match: re.Match[str], language: str, style: NumberStyle) -> str:

@@ -11,26 +11,14 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from myxtts.text.languages.declension import name_arabic_day, name_arabic_hour, name_german_ordinal
-from myxtts.text.languages.generic import (
-    LETTER,
-    NUMBER_STYLES,
-    Rule,
-    either,
-    load_table,
-    split_keys,
-)
+from myxtts.text.languages import generic
 from myxtts.text.languages.number_words import MAX_SPELLED, count_arabic, spell_cardinal
-from myxtts.text.languages.ordinals import Ordinals
+from myxtts.text.languages.ordinals import Ordinals, name_arabic_day, name_arabic_hour, name_german_ordinal
 
-_ENDS = rf"(?!{LETTER})"
+_ENDS = rf"(?!{generic.LETTER})"
 FRACTION_BAR = "\u2044"
-_DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_SHORT_YEAR_PIVOT = 50
-"""Years of two digits below this are of the 21st century."""
 _MAX_NUMBER_DECIMALS = 3
 """Longer decimals are read digit by digit in every language."""
-_MINUS = r"(?:(?<![^\s(\[{\"'=<>:/])(?P<minus>-))?"
 _DASH = r"(?P<dash>-| - | ?— ?)"
 _ISO_DATE = re.compile(r"(?<![\d./-])(?P<y>\d{4})-(?P<m>\d{1,2})-(?P<d>\d{1,2})(?!\d|[./-]\d)")
 _DATE = re.compile(
@@ -52,7 +40,7 @@ class Noun(NamedTuple):
 
 
 def read_nouns(table: dict[str, str]) -> dict[str, Noun]:
-    pairs = {sign: words.partition(":") for sign, words in split_keys(table).items()}
+    pairs = {sign: words.partition(":") for sign, words in generic.split_keys(table).items()}
     return {sign: Noun(gender, tuple(forms.split("|"))) for sign, (gender, _, forms) in pairs.items()}
 
 
@@ -61,10 +49,10 @@ class Quantities:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self.table: dict[str, Any] = load_table(language)
-        self._style = NUMBER_STYLES[language]
+        self.table: dict[str, Any] = generic.load_table(language)
+        self._style = generic.NUMBER_STYLES[language]
         self.units = read_nouns(self.table["units"])
-        parts = {sign: words.partition(";") for sign, words in split_keys(self.table["currencies"]).items()}
+        parts = {sign: words.partition(";") for sign, words in generic.split_keys(self.table["currencies"]).items()}
         self._currencies = read_nouns({sign: main for sign, (main, _, _) in parts.items()})
         self._cents = read_nouns({sign: cent for sign, (_, _, cent) in parts.items() if cent})
         named = [(noun.forms, self._cents[sign]) for sign, noun in self._currencies.items() if sign in self._cents]
@@ -77,8 +65,7 @@ class Quantities:
         short = dict(zip(self.table["short_months"].split(), self._months, strict=True))
         self._month_names = {name: name for name in self._months}
         self._month_names |= {f"{name}.": month for name, month in short.items() if name != month}
-        groups, decimals = re.escape(self._style.group_signs), re.escape(self._style.decimal_signs)
-        self._grouped = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}}(?!\d)){{1,4}}(?![{groups}]\d)"
+        self._grouped, decimals = self._style.grouped, re.escape(self._style.decimal_signs)
         self._numeral = rf"(?:{self._grouped}|\d++)(?:[{decimals}]\d++)?"
         self._split = re.compile(rf"(?P<whole>{self._grouped}|\d++)(?:[{decimals}](?P<fraction>\d++))?")
         self.rules = self._make_rules()
@@ -90,15 +77,16 @@ class Quantities:
                 if "{}" not in form and form not in self.table.get("ambiguous", ""):
                     nouns.setdefault(form, noun)
 
-    def _make_rules(self) -> tuple[Rule, ...]:
+    def _make_rules(self) -> tuple[generic.Rule, ...]:
         """The rules in order; the last one takes every digit that is left."""
-        counted = either([*self.units, *self._currencies])
-        signs = either([*(sign for sign in self._currencies if not sign[-1].isalpha() or sign.isascii())])
+        counted = generic.either([*self.units, *self._currencies])
+        signs = generic.either([*(sign for sign in self._currencies if not sign[-1].isalpha() or sign.isascii())])
         dotted = r"{1,}+" if "." not in self._style.decimal_signs else r"{2,}+"
-        scale = rf"(?: ?(?P<scale>{either(self._scales)}){_ENDS})?"
+        scale = rf"(?: ?(?P<scale>{generic.either(self._scales)}){_ENDS})?"
         measure = (
-            rf"{_MINUS}(?:(?P<prefix>{signs}) ?)?(?P<number>{self._numeral})(?:{_DASH}(?P<number_to>{self._numeral}))?"
-            rf"{scale}(?: ?(?P<unit>{counted})(?![^\W_])(?:/(?P<per>{either(self.units)}){_ENDS})?)?"
+            rf"{generic.MINUS}(?:(?P<prefix>{signs}) ?)?(?P<number>{self._numeral})"
+            rf"(?:{_DASH}(?P<number_to>{self._numeral}))?{scale}"
+            rf"(?: ?(?P<unit>{counted})(?![^\W_])(?:/(?P<per>{generic.either(self.units)}){_ENDS})?)?"
         )
         fraction = (
             rf"(?<![\d/.,])(?:(?P<whole>\d{{1,6}}+) )?(?P<n>\d{{1,3}}+)[/{FRACTION_BAR}]"
@@ -106,7 +94,7 @@ class Quantities:
         )
         percent = rf"(?<!\d)(?<!\d )(?P<unit>%) ?(?P<number>{self._numeral})"
         version = rf"(?<![\d.])(?!{self._grouped})\d++(?:\.\d++){dotted}"
-        rules: list[Rule] = [(_ISO_DATE, self._read_date), (_DATE, self._read_date), *self._list_time_rules()]
+        rules: list[generic.Rule] = [(_ISO_DATE, self._read_date), (_DATE, self._read_date), *self._list_time_rules()]
         rules += [(re.compile(self._month_pattern()), self._read_day)] if self._names_days else []
         rules += [(_DAY_AND_MONTH, self._read_day_and_month)] if self.language == "de" else []
         rules += [
@@ -132,7 +120,7 @@ class Quantities:
         dot = r"\." if self.language == "de" else r"(?:er|º|°|o)?"
         days = rf"(?:(?P<first>\d{{1,2}}){dot} ?[-—] ?)?(?P<d>\d{{1,2}}){dot}"
         gap = " ?" if self.language == "de" else " "
-        return rf"(?<![\d.,:/-]){days}{gap}(?P<month>{either(self._month_names)}){_ENDS}"
+        return rf"(?<![\d.,:/-]){days}{gap}(?P<month>{generic.either(self._month_names)}){_ENDS}"
 
     def _read_day(self, match: re.Match[str]) -> str:
         """Reads a day and the name of its month; the year behind it is a number like others."""
@@ -158,31 +146,31 @@ class Quantities:
     def _read_date(self, match: re.Match[str]) -> str:
         """Reads a date in figures; one that does not exist is read as plain numbers."""
         day, month, year = int(match["d"]), int(match["m"]), match["y"]
-        if not (1 <= month <= 12 and 1 <= day <= _DAYS_IN_MONTH[month - 1]):
+        if not (1 <= month <= 12 and 1 <= day <= generic.DAYS_IN_MONTH[month - 1]):
             return " ".join(self._spell(part) for part in re.findall(r"\d+", match[0]))
-        if len(year) == 2:
-            year = f"{20 if int(year) < _SHORT_YEAR_PIVOT else 19}{year}"
         name = self._months[month - 1]
         day_words = self._name_day(day, name, match)
         form: str = self.table["date"]
-        return form.format(ordinal=day_words, day=day_words, month=name, year=self._spell(year, as_year=True))
+        return form.format(
+            ordinal=day_words, day=day_words, month=name, year=self._spell(generic.complete_year(year), as_year=True)
+        )
 
     def _read_day_and_month(self, match: re.Match[str]) -> str:
         """Reads a German date without a year: am 3.5. is "am dritten Mai"; its full stop may end the sentence."""
         day, month = int(match["d"]), int(match["m"])
         stop = "." if match.end() == len(match.string) else ""
-        if not (1 <= month <= 12 and 1 <= day <= _DAYS_IN_MONTH[month - 1]):
+        if not (1 <= month <= 12 and 1 <= day <= generic.DAYS_IN_MONTH[month - 1]):
             return f"{self._spell(match['d'])} {self.table['dot']} {self._spell(match['m'])}{stop}"
         name = self._months[month - 1]
         return f"{self._name_day(day, name, match)} {name}{stop}"
 
-    def _list_time_rules(self) -> list[Rule]:
+    def _list_time_rules(self) -> list[generic.Rule]:
         words = self.table["time_word"]
-        suffix = rf"(?: ?(?P<word>{either(words.split('|'))}){_ENDS})" if words else "(?P<word>(?!))"
+        suffix = rf"(?: ?(?P<word>{generic.either(words.split('|'))}){_ENDS})" if words else "(?P<word>(?!))"
         label = r"(?P<label>الساعة )?" if self.language == "ar" else ""
         colon = rf"{label}{_TIME}:(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d))?(?!\d|[.:,]\d){suffix}?"
         patterns = [colon, rf"{_TIME}\.(?P<m>[0-5]\d){suffix}"] if words else [colon]
-        patterns.append(rf"{_TIME} ?h ?(?P<m>[0-5]\d)(?!\d|{LETTER}| ?min)")
+        patterns.append(rf"{_TIME} ?h ?(?P<m>[0-5]\d)(?!\d|{generic.LETTER}| ?min)")
         return [(re.compile(pattern), self._read_time) for pattern in patterns]
 
     def _read_time(self, match: re.Match[str]) -> str:

@@ -9,70 +9,36 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import Path
 
 from myxtts.text.persian.homographs import Context
 from myxtts.text.persian.pronounce import VOWELS
 from myxtts.text.persian.words import ZWNJ, fold_word, load_words
 
-
-def split_pairs(text: str) -> dict[str, str]:
-    pairs = (pair.partition(" ") for pair in text.split(", "))
-    return {word: ipa for word, _, ipa in pairs}
-
-
-_PRESENT_STEMS = split_pairs(
-    # Shortened in speech. A stem that ends in a vowel takes endings of its own.
-    "خواه xɑ, رو r, شو ʃ, گو ɡ, گوی ɡ, ده d, آ ɑ, آی ɑ, آور ɑr, گذار zɑr, نشین ʃin, ایست st, "
-    # ان is said ون.
-    "دان duːn, توان tuːn, خوان xuːn, مان muːn, ران ruːn, رسان resuːn, گردان ɡarduːn, ترسان tarsuːn, "
-    "چسبان tʃasbuːn, سوزان suːzuːn, پوشان puːʃuːn, کشان keʃuːn, خوابان xɑbuːn, نشان neʃuːn, چرخان tʃarxuːn, "
-    # Only their endings change.
-    "کن kon, خور xor, بین bin, زن zan, گیر ɡir, نویس nevis, پرس pors, فهم fahm, خر xar, بر bar, بند band, "
-    "پوش puːʃ, پز paz, ریز riz, شناس ʃnɑs, ساز sɑz, کش keʃ, دوز duːz, ترس tars, خواب xɑb, فرست ferest, "
-    "فروش foruːʃ, رس res, گرد ɡard, خند xand, چرخ tʃarx, شکن ʃkan, لرز larz, پر par, سوز suːz, کوش kuːʃ, "
-    "جنگ dʒanɡ, رقص raqs, بخش baxʃ, شنو ʃnav, افت oft, انداز ndɑz, باز bɑz, مال mɑl, کار kɑr, پیچ pitʃ"
-)
+TABLE_FILE = "colloquial.tsv"
 _PREFIXES = {"می": "mˈi", "نمی": "nˈemi", "ب": "bˈe", "ن": "nˈa"}
 _ENDINGS = {"م": "am", "ی": "i", "د": "e", "یم": "im", "ید": "in", "ند": "an"}
 _ENDINGS_BEHIND_VOWEL = {"م": "m", "ی": "j", "د": "d", "یم": "jm", "ید": "jn", "ند": "n"}
-
-_PAST_STEMS = split_pairs(
-    "آمد uːmad, توانست tuːnest, دانست duːnest, خواند xuːnd, ماند muːnd, راند ruːnd, رساند resuːnd, "
-    "نشاند neʃuːnd, گذاشت ɡozɑʃt, رفت raft, گفت ɡoft, کرد kard, شد ʃod, بود buːd, دید did, داد dɑd, زد zad, "
-    "گرفت ɡereft, خورد xord, خواست xɑst, داشت dɑʃt, نوشت neveʃt, رسید resid, نشست neʃast, آورد ɑvord, "
-    "خرید xarid, پرسید porsid, فهمید fahmid, شنید ʃenid, خوابید xɑbid, افتاد oftɑd, ساخت sɑxt, شناخت ʃenɑxt, "
-    "پخت poxt, ریخت rixt, شکست ʃekast, انداخت andɑxt"
-)
 _PAST_ENDINGS = {"": "", "م": "am", "ی": "i", "یم": "im", "ید": "in", "ند": "an"}
 _SAID_OTHERWISE = frozenset("آمد توانست دانست خواند ماند راند رساند نشاند".split())
 """Past stems that differ from the formal ones in all persons."""
 
-_WORDS = split_pairs(
-    # ان and ام that are said ون and وم.
-    "دندان danduːn, زمستان zemestuːn, تابستان tɑbestuːn, بیابان bijɑbuːn, آسمان ɑsemuːn, مهربان mehrabuːn, "
-    "قربان qorbuːn, جان dʒuːn, پنهان penhuːn, گران ɡeruːn, فنجان fendʒuːn, بادمجان bɑdemdʒuːn, استخوان ostoxuːn, "
-    "زندان zenduːn, گلدان ɡolduːn, حیوان hejvuːn, مسلمان mosalmuːn, شیطان ʃejtuːn, آویزان ɑvizuːn, "
-    "پشیمان paʃimuːn, تکان tekuːn, نشان neʃuːn, دکان dokuːn, نردبان nardebuːn, داغان dɑquːn, دیوانه divuːne, "
-    "شانه ʃuːne, دانه duːne, لانه luːne, چانه tʃuːne, بهانه bahuːne, ایشان iʃuːn, همانجا hamuːndʒɑ, "
-    "همان‌طور hamuːntor, آن‌طور uːntor, آنقدر uːnqadr, خواندن xuːndan, ماندن muːndan, رساندن resuːndan, "
-    "دانستن duːnestan, آمدن uːmadan, توانستن tuːnestan, آمده uːmade, مانده muːnde, خوانده xuːnde, راندن ruːndan, "
-    # Other words whose sound is shorter in speech.
-    "مگر mˈaɡe, وقتی vaxtˈi, همدیگر hamdiɡe, یکدیگر hamdiɡe, چهار tʃɑr, شش ʃiʃ, کوچک kuːtʃik, بگذار bˈezɑr, "
-    "بیاور bˈijɑr, بده bˈede, هستید hastin, نیستید nistin, چیست tʃˈije, کیست kˈije, او uːn, دهان dahan, "
-    "پیراهن pirhan, هم ham"
-)
-
 
 @lru_cache(maxsize=1)
 def _list_forms() -> dict[str, str]:
-    """Returns IPA by folded word: forms of verbs, and the words above."""
+    """Returns IPA by folded word: forms of verbs, and words, from the stems and words of the table."""
+    table: dict[str, dict[str, str]] = {"present": {}, "past": {}, "word": {}}
+    for line in Path(__file__).with_name(TABLE_FILE).read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            kind, word, ipa = line.split("\t")
+            table[kind][word] = ipa
     forms: dict[str, str] = {}
-    for stem, spoken in _PRESENT_STEMS.items():
+    for stem, spoken in table["present"].items():
         endings = _ENDINGS_BEHIND_VOWEL if spoken.endswith("ɑ") else _ENDINGS
         for prefix, sound in _PREFIXES.items():
             for ending, said in endings.items():
                 forms[_write(prefix, stem, ending)] = _join(sound, spoken) + said
-    for stem, spoken in _PAST_STEMS.items():
+    for stem, spoken in table["past"].items():
         for ending, said in _PAST_ENDINGS.items():
             if ending in ("ید", "ند") or stem in _SAID_OTHERWISE:
                 forms[stem + ending] = _mark_stem(spoken, said)
@@ -81,7 +47,7 @@ def _list_forms() -> dict[str, str]:
                 forms[f"نمی{stem}{ending}"] = _join("nˈemi", spoken) + said
     # بدهی is rather a debt, and نبرد a battle.
     forms = {form: ipa for form, ipa in forms.items() if form not in load_words().nominals}
-    return forms | {fold_word(word): ipa for word, ipa in _WORDS.items()}
+    return forms | {fold_word(word): ipa for word, ipa in table["word"].items()}
 
 
 def _write(prefix: str, stem: str, ending: str) -> str:

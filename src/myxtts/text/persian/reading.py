@@ -14,19 +14,10 @@ from typing import Literal
 
 from myxtts.text.inventory import PUNCTUATION
 from myxtts.text.languages.fa import LATEST_RULES, PersianRules
+from myxtts.text.persian import pronounce
 from myxtts.text.persian.colloquial import find_colloquial, soften
 from myxtts.text.persian.homographs import Context, Homographs, Register, load_homographs, parse_homographs
-from myxtts.text.persian.pronounce import (
-    Pronunciations,
-    add_ezafe,
-    clean_espeak,
-    drop_ezafe,
-    load_pronunciations,
-    place_stress,
-    shorten_last,
-    split_plural,
-)
-from myxtts.text.persian.tagger import TAGS, Tagger, load_tagger
+from myxtts.text.persian.tagger import TAGS, load_tagger
 from myxtts.text.persian.words import fold_word, is_persian, split_written_ezafe
 
 Source = Literal["lexicon", "rule", "espeak", "written"]
@@ -67,7 +58,7 @@ class ReadWord:
     def replace_ipa(self, ipa: str) -> ReadWord:
         """Returns the word with IPA of the user, which has no ezafe but the written one and that of the sentence."""
         folded = fold_word(self.spelling)
-        spoken = add_ezafe(ipa, folded) if self.has_ezafe else ipa
+        spoken = pronounce.add_ezafe(ipa, folded) if self.has_ezafe else ipa
         return replace(self, ipa=spoken, source="lexicon")
 
     def finish(self, ipa: str) -> str:
@@ -75,7 +66,7 @@ class ReadWord:
         if not is_persian(self.spelling) or not ipa:
             return ipa
         folded = fold_word(self.spelling)
-        formal = drop_ezafe(clean_espeak(ipa), folded)
+        formal = pronounce.drop_ezafe(pronounce.clean_espeak(ipa), folded)
         said = soften(formal, self.spelling, self.tag) if self.is_softened else formal
         return _inflect(said, self.tag, folded, has_ezafe=self.has_ezafe)
 
@@ -116,18 +107,17 @@ class PersianReading:
     def _read_sentence(self, words: list[str], forced: Mapping[int, Choice]) -> list[ReadWord]:
         if not any(map(is_persian, words)):
             return [ReadWord(word, word, "", "espeak", False, "X") for word in words]
-        tables = _Tables(load_tagger(), load_homographs(), load_pronunciations())
-        tags = tables.tagger.tag(words)
+        tags = load_tagger().tag(words)
         forced = {place: choice for place, choice in forced.items() if choice.word == words[place]}
         for place, choice in forced.items():
             kind = tags[place].rstrip("+")
             tags[place] = f"{kind if f'{kind}+' in TAGS else 'N'}+" if choice.ezafe else kind
         return [
-            self._read_word(Context(words, tags, place, self.register), tables, forced.get(place))
+            self._read_word(Context(words, tags, place, self.register), forced.get(place))
             for place in range(len(words))
         ]
 
-    def _read_word(self, context: Context, tables: _Tables, forced: Choice | None) -> ReadWord:
+    def _read_word(self, context: Context, forced: Choice | None) -> ReadWord:
         word, tag = context.words[context.place], context.tags[context.place]
         base, is_written = split_written_ezafe(word)
         folded = fold_word(base)
@@ -137,21 +127,21 @@ class PersianReading:
             return ReadWord(word, word, "", "espeak", False, tag)
         if has_vowel_signs(base):
             return ReadWord(word, base, "", "written", has_ezafe, tag)
-        chosen = forced.ipa if forced and forced.ipa else self._choose_reading(folded, context, tables.homographs)
+        chosen = forced.ipa if forced and forced.ipa else self._choose_reading(folded, context)
         is_softened = self.register == "colloquial" and self.rules > 1
         if is_softened and not chosen:
             chosen = find_colloquial(folded, context)
-        ipa = chosen or tables.pronunciations.find(base)
+        ipa = chosen or pronounce.load_pronunciations().find(base)
         if is_softened and ipa and not chosen:
             ipa = soften(ipa, base, tag)
         source: Source = "written" if is_written else "rule" if chosen else "lexicon" if ipa else "espeak"
         spoken = _inflect(ipa, tag, folded, has_ezafe=has_ezafe) if ipa else ""
         return ReadWord(word, base, spoken, source, has_ezafe, tag, chosen or "", is_softened)
 
-    def _choose_reading(self, folded: str, context: Context, built_in: Homographs) -> str | None:
+    def _choose_reading(self, folded: str, context: Context) -> str | None:
         """Returns the reading of a word, or of its singular with the plural ending; the user's table comes first."""
         for word, sound in list_bases(folded):
-            for table in (*self._load_own_table(), built_in):
+            for table in self._load_tables():
                 chosen = table.choose(word, context)
                 if chosen:
                     return chosen + sound
@@ -159,18 +149,18 @@ class PersianReading:
 
     def list_readings(self, folded: str) -> tuple[str, ...]:
         """Returns all IPA that the tables have for a folded word, or for its singular with the plural ending."""
-        tables = (*self._load_own_table(), load_homographs())
         return tuple(
             dict.fromkeys(
                 ipa + sound
                 for word, sound in list_bases(folded)
-                for table in tables
+                for table in self._load_tables()
                 for ipa in table.list_readings(word, self.register)
             )
         )
 
-    def _load_own_table(self) -> tuple[Homographs, ...]:
-        return (parse_homographs(self.homographs, "data.persian_homographs"),) if self.homographs else ()
+    def _load_tables(self) -> list[Homographs]:
+        own = [parse_homographs(self.homographs, "data.persian_homographs")] if self.homographs else []
+        return [*own, load_homographs()]
 
 
 def has_vowel_signs(word: str) -> bool:
@@ -195,18 +185,11 @@ def _read_cached(reading: PersianReading, parts: tuple[str, ...], choices: tuple
 
 def list_bases(folded: str) -> tuple[tuple[str, str], ...]:
     """Returns a folded word, and its singular with the IPA of the plural ending if it has one."""
-    singular, ending = split_plural(folded)
+    singular, ending = pronounce.split_plural(folded)
     return ((folded, ""), (singular, ending)) if ending else ((folded, ""),)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    tagger: Tagger
-    homographs: Homographs
-    pronunciations: Pronunciations
 
 
 def _inflect(ipa: str, tag: str, word: str, *, has_ezafe: bool) -> str:
     """Returns the IPA of a word with its stress and, if it has one, its ezafe."""
-    stressed = place_stress(ipa, tag, word)
-    return add_ezafe(stressed, word) if has_ezafe else shorten_last(stressed)
+    stressed = pronounce.place_stress(ipa, tag, word)
+    return pronounce.add_ezafe(stressed, word) if has_ezafe else pronounce.shorten_last(stressed)

@@ -192,10 +192,7 @@ def _take_outline(batch: Any) -> dict[str, Any]:
     """Returns a batch of the same shape that needs no memory (a broadcast zero): an emulated step reads only sizes."""
     fields_of = batch if isinstance(batch, Mapping) else {"mel": batch.mel, "mel_lengths": batch.mel_lengths}
     shape = tuple(int(size) for size in fields_of["mel"].shape)
-    return {
-        "mel": np.broadcast_to(np.float32(0), shape),
-        "mel_lengths": np.array(fields_of["mel_lengths"]),
-    }
+    return {"mel": np.broadcast_to(np.float32(0), shape), "mel_lengths": np.array(fields_of["mel_lengths"])}
 
 
 def _summarize(fed: Emulation, ceiling: Emulation, rules: Rules) -> Figures:

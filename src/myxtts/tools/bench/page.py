@@ -8,20 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from myxtts.tools import page
 from myxtts.tools.bench.measure import BenchResult, Figures, Standing
 from myxtts.tools.charts import draw_bars
 from myxtts.tools.line_charts import Curve, draw_curves
-from myxtts.tools.page import (
-    Card,
-    Html,
-    Page,
-    make_grid,
-    make_machine_section,
-    make_panel,
-    make_paragraph,
-    make_section,
-    make_table,
-)
 from myxtts.tools.words import Translator, mark
 
 _NUM_TIMELINES = 6
@@ -64,10 +54,10 @@ REASONS = mark(
 )
 
 
-def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translator) -> Page:
+def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translator) -> page.Page:
     """Builds the page. `about` has the facts of the `corpus` and of the `machine` (`describe_environment`)."""
     rules = result.rules
-    return Page(
+    return page.Page(
         title=tr("Benchmark of the data pipeline"),
         lead=tr(
             "An emulated accelerator: each step lasts {step}. {rounds} rounds of {steps} steps for "
@@ -83,7 +73,7 @@ def make_bench_page(result: BenchResult, about: Mapping[str, Any], tr: Translato
             _show_comparisons(result, tr),
             _show_timeline(result, tr),
             _show_left_out(result, tr),
-            make_machine_section(
+            page.make_machine_section(
                 about["machine"], tr, ", ".join(f"{key}: {value}" for key, value in about["corpus"].items())
             ),
         ],
@@ -107,24 +97,22 @@ def name_step(result: BenchResult, tr: Translator) -> str:
     return text + (tr("; the host is busy for {load} ms of it", load=tr.number(1000 * load_s)) if load_s else "")
 
 
-def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
+def _make_cards(result: BenchResult, tr: Translator) -> list[page.Card]:
     """The fastest candidate with its throughput and AU, and the first candidate compared with the last."""
     best = result.find_best()
     figures = best.figures
     cards = [
-        Card(tr("Fastest"), name_candidate(best.name, tr)),
-        Card(tr("Utterances per second"), tr.number(figures.utterances_per_s), tr("of the fastest")),
-        Card(
-            tr("AU (emulated)"),
-            tr.share(figures.au),
-            tr("upper bound {value}", value=tr.share(figures.ceiling_au)),
+        page.Card(tr("Fastest"), name_candidate(best.name, tr)),
+        page.Card(tr("Utterances per second"), tr.number(figures.utterances_per_s), tr("of the fastest")),
+        page.Card(
+            tr("AU (emulated)"), tr.share(figures.au), tr("upper bound {value}", value=tr.share(figures.ceiling_au))
         ),
     ]
     for one in result.compare()[-1:]:
         names = {"name": name_candidate(one.name, tr), "other": name_candidate(one.other, tr)}
         limits = {"lowest": tr.number(one.lowest), "highest": tr.number(one.highest)}
         cards.append(
-            Card(
+            page.Card(
                 tr("{name} compared with {other}", **names),
                 tr("{value} times", value=tr.number(one.ratio)),
                 tr("{lowest} to {highest} by round", **limits),
@@ -133,10 +121,10 @@ def _make_cards(result: BenchResult, tr: Translator) -> list[Card]:
     return cards
 
 
-def _show_candidates(result: BenchResult, tr: Translator) -> Html:
+def _show_candidates(result: BenchResult, tr: Translator) -> page.Html:
     """Bars of throughput, AU, CPU time and effective AU by candidate, and a table of all figures."""
 
-    def draw(name: str, highest: float | None = None) -> Html:
+    def draw(name: str, highest: float | None = None) -> page.Html:
         bars = []
         for one in result.standings:
             words = format_figure(one.figures, name, tr)
@@ -145,21 +133,21 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
             bars.append((name_candidate(one.name, tr), float(getattr(one.figures, name)), words))
         return draw_bars(bars, highest)
 
-    return make_section(
+    return page.make_section(
         tr("Candidates"),
-        make_grid(
-            make_panel(tr("Utterances per second"), draw("utterances_per_s")),
-            make_panel(tr("AU and its upper bound (emulated)"), draw("au", highest=1.0)),
-            make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
-            make_panel(tr("Effective AU (emulated)"), draw("effective_au", highest=1.0)),
+        page.make_grid(
+            page.make_panel(tr("Utterances per second"), draw("utterances_per_s")),
+            page.make_panel(tr("AU and its upper bound (emulated)"), draw("au", highest=1.0)),
+            page.make_panel(tr("CPU time of an utterance in milliseconds"), draw("cpu_ms_per_utterance")),
+            page.make_panel(tr("Effective AU (emulated)"), draw("effective_au", highest=1.0)),
         ),
-        make_panel(
+        page.make_panel(
             tr("All figures"),
             _make_figure_table(result, tr),
             note=tr("Memory is the peak of the whole process while the candidate ran."),
         ),
-        make_paragraph(tr("On the fly, nothing is kept in memory between epochs.")),
-        make_paragraph(tr(DISTURBED) if result.is_disturbed else ""),
+        page.make_paragraph(tr("On the fly, nothing is kept in memory between epochs.")),
+        page.make_paragraph(tr(DISTURBED) if result.is_disturbed else ""),
         lead=tr(
             "AU (accelerator utilisation) is the nominal step time divided by the measured time, "
             "without the first step. Its upper bound is the same loop over batches that are already "
@@ -168,12 +156,12 @@ def _show_candidates(result: BenchResult, tr: Translator) -> Html:
     )
 
 
-def _make_figure_table(result: BenchResult, tr: Translator) -> Html:
+def _make_figure_table(result: BenchResult, tr: Translator) -> page.Html:
     rows = [
         [name_candidate(one.name, tr), *(format_figure(one.figures, name, tr) for name in _FIGURES)]
         for one in result.standings
     ]
-    return make_table([tr("Candidate"), *tr.row(*_FIGURES.values())], rows)
+    return page.make_table([tr("Candidate"), *tr.row(*_FIGURES.values())], rows)
 
 
 def format_figure(figures: Figures, name: str, tr: Translator) -> str:
@@ -183,7 +171,7 @@ def format_figure(figures: Figures, name: str, tr: Translator) -> str:
     return tr.count(value) if name == "peak_rss_mb" else tr.number(value)
 
 
-def _show_sweep(result: BenchResult, tr: Translator) -> Html:
+def _show_sweep(result: BenchResult, tr: Translator) -> page.Html:
     """Draws throughput and AU over the first numeric setting that was swept.
 
     Every combination of the other swept settings is a curve; without a numeric setting the section is empty.
@@ -191,7 +179,7 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
     swept = list(result.standings[0].settings)
     key = next((key for key in swept if _is_numeric(result.standings, key)), None)
     if key is None:
-        return make_section(tr("Effect of a setting"))
+        return page.make_section(tr("Effect of a setting"))
     groups: dict[str, list[Standing]] = {}
     for one in result.standings:
         others = ", ".join(f"{_shorten(name)}={value}" for name, value in one.settings.items() if name != key)
@@ -208,14 +196,14 @@ def _show_sweep(result: BenchResult, tr: Translator) -> Html:
         return curves
 
     busy = [*draw("au", tr("AU (emulated)")), *draw("ceiling_au", tr("Upper bound"))]
-    return make_section(
+    return page.make_section(
         tr("Effect of a setting"),
-        make_grid(
-            make_panel(
+        page.make_grid(
+            page.make_panel(
                 tr("Utterances per second by {setting}", setting=short),
                 draw_curves(draw("utterances_per_s", tr("Utterances per second")), tr, x=short),
             ),
-            make_panel(
+            page.make_panel(
                 tr("AU and its upper bound by {setting} (emulated)", setting=short), draw_curves(busy, tr, x=short)
             ),
         ),
@@ -232,7 +220,7 @@ def _shorten(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
+def _show_comparisons(result: BenchResult, tr: Translator) -> page.Html:
     """Ratios of the first candidate to each other one: median and range over the rounds."""
     rows = [
         [
@@ -245,31 +233,31 @@ def _show_comparisons(result: BenchResult, tr: Translator) -> Html:
     ]
     heading = tr.row("Candidate", "Utterances per second", "Range", "Effective AU (emulated)")
     name = name_candidate(result.standings[0].name, tr)
-    return make_section(
+    return page.make_section(
         tr("Comparison"),
-        make_panel(name, make_table(heading, rows)),
+        page.make_panel(name, page.make_table(heading, rows)),
         lead=tr("Figures of {name} divided by those of each other candidate in the same round.", name=name),
     )
 
 
-def _show_timeline(result: BenchResult, tr: Translator) -> Html:
+def _show_timeline(result: BenchResult, tr: Translator) -> page.Html:
     """Step times of the last round, step by step: bursts of the loader show as spikes."""
     curves = [
         Curve(name_candidate(one.name, tr), list(range(len(one.intervals_ms))), one.intervals_ms, is_noisy=False)
         for one in result.standings[:_NUM_TIMELINES]
     ]
     # All in one chart: on an axis of its own, a steady candidate would show magnified noise.
-    return make_section(
+    return page.make_section(
         tr("Step time in the last round"),
-        make_panel(tr("Milliseconds"), draw_curves(curves, tr, unit=tr("milliseconds"))),
+        page.make_panel(tr("Milliseconds"), draw_curves(curves, tr, unit=tr("milliseconds"))),
         lead=tr(
             "Milliseconds from the end of one emulated step to the end of the next. A flat line is a busy accelerator."
         ),
     )
 
 
-def _show_left_out(result: BenchResult, tr: Translator) -> Html:
+def _show_left_out(result: BenchResult, tr: Translator) -> page.Html:
     """Candidates that could not run on this corpus, and why; empty if all could."""
     rows = [[name_candidate(one.name, tr), tr(REASONS[one.reason], detail=one.detail)] for one in result.left_out]
     heading = tr.row("Candidate", "Reason")
-    return make_section(tr("Left out"), make_panel(tr("Left out"), make_table(heading, rows)))
+    return page.make_section(tr("Left out"), page.make_panel(tr("Left out"), page.make_table(heading, rows)))

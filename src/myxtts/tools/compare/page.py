@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from myxtts.storage.atomic import write_atomically
+from myxtts.storage.atomic import write_file
 from myxtts.tools.compare.pairs import Pair
 from myxtts.tools.page import escape, read_asset
 from myxtts.tools.words import Translator
@@ -22,8 +22,7 @@ from myxtts.tools.words import Translator
 
 def write_comparison(path: Path, pairs: Sequence[Pair], sides: tuple[str, str], seed: int, tr: Translator) -> Path:
     """Writes the page, whole or not at all."""
-    with write_atomically(path) as file:
-        file.write(render_comparison(pairs, sides, seed, tr).encode())
+    write_file(path, render_comparison(pairs, sides, seed, tr).encode())
     return path
 
 

@@ -19,14 +19,8 @@ import numpy as np
 from myxtts.config.choices import list_presets
 from myxtts.config.load import read_preset
 from myxtts.config.schema import XTTSConfig
+from myxtts.pipeline import split_advice
 from myxtts.pipeline.order import Shape
-from myxtts.pipeline.split_advice import (
-    TYPICAL_GRADIENT_BYTES,
-    MeasuredTimes,
-    SplitAdvice,
-    compare_split,
-    estimate_exchange_s,
-)
 from myxtts.pipeline.tune import measure_ram_budget
 from myxtts.runtime.hardware import Gpu, Hardware
 from myxtts.runtime.plan import choose_plan
@@ -392,7 +386,7 @@ def find_card(hardware: Hardware) -> str | None:
     return next(cards, None)
 
 
-def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0) -> SplitAdvice | None:
+def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0) -> split_advice.SplitAdvice | None:
     """Compares one data GPU plus model GPUs with data-parallel training on the same cards.
 
     The time of the gradient exchange (all-reduce) is estimated from `gradient_bytes`. Returns None without a step time.
@@ -401,12 +395,12 @@ def compare_two_ways(evidence: Evidence, num_gpus: int, gradient_bytes: int = 0)
     if evidence.step_s <= 0:
         return None
     num_model_gpus = max(1, num_gpus - 1)
-    size = gradient_bytes or TYPICAL_GRADIENT_BYTES
+    size = gradient_bytes or split_advice.TYPICAL_GRADIENT_BYTES
     before = [stage.seconds for stage in evidence.stages if stage.name in ("read", "decode", "batch")]
-    times = MeasuredTimes(evidence.step_s, features.seconds if features else 0.0, max(before, default=0.0))
-    return compare_split(
+    times = split_advice.MeasuredTimes(evidence.step_s, features.seconds if features else 0.0, max(before, default=0.0))
+    return split_advice.compare_split(
         times,
         num_model_gpus,
-        estimate_exchange_s(size, num_model_gpus + 1),
-        estimate_exchange_s(size, num_model_gpus) if num_model_gpus > 1 else 0.0,
+        split_advice.estimate_exchange_s(size, num_model_gpus + 1),
+        split_advice.estimate_exchange_s(size, num_model_gpus) if num_model_gpus > 1 else 0.0,
     )

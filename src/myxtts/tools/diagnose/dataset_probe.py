@@ -248,8 +248,7 @@ class DatasetSource:
                 yield batch
             if num_batches == 0:
                 raise DataError(
-                    "The dataset gave no batch at all.",
-                    next_step="Check that it yields batches when it is iterated.",
+                    "The dataset gave no batch at all.", next_step="Check that it yields batches when it is iterated."
                 )
 
     @property

@@ -27,20 +27,8 @@ from myxtts.store.reader import FeatureStore
 from myxtts.tools.diagnose.causes import MUCH_PADDING
 from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, StageTime, StepFacts, Trials
 from myxtts.tools.diagnose.feed_probe import FeedSource, LoaderProbe, choose_num_shapes, probe_loader
-from myxtts.tools.diagnose.from_dataset import (
-    MANY_THREADS_PER_CORE,
-    EmulatedStep,
-    count_eager_ops,
-    try_trimmed,
-)
-from myxtts.tools.diagnose.timing import (
-    Limits,
-    run_alone,
-    run_calmly,
-    run_together,
-    take_samples,
-    time_step,
-)
+from myxtts.tools.diagnose.from_dataset import MANY_THREADS_PER_CORE, EmulatedStep, count_eager_ops, try_trimmed
+from myxtts.tools.diagnose.timing import Limits, run_alone, run_calmly, run_together, take_samples, time_step
 from myxtts.tools.emulate import StepTime
 from myxtts.tools.watch_loop import watch_training
 from myxtts.training.execution import choose_execution

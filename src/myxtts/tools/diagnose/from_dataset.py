@@ -17,29 +17,10 @@ import numpy as np
 
 from myxtts.runtime.hardware import count_cpus
 from myxtts.runtime.timing import time_calls
+from myxtts.tools.diagnose import dataset_probe, timing
 from myxtts.tools.diagnose.advice import TRIED_DEPTH
 from myxtts.tools.diagnose.causes import MUCH_PADDING
-from myxtts.tools.diagnose.dataset_probe import (
-    DatasetSource,
-    count_threads,
-    find_python_functions,
-    find_read_ahead,
-    list_chain,
-    time_stages,
-)
 from myxtts.tools.diagnose.evidence import USUAL_PADDING, Evidence, LoopTimes, StageTime, StepFacts, Trials
-from myxtts.tools.diagnose.timing import (
-    AloneTimes,
-    Limits,
-    Work,
-    list_arrays,
-    map_arrays,
-    run_alone,
-    run_calmly,
-    run_together,
-    take_samples,
-    time_step,
-)
 from myxtts.tools.emulate import StepTime
 from myxtts.tools.watch_loop import LoopWatch
 
@@ -80,11 +61,11 @@ class EmulatedStep:
 
 def find_main_array(batch: Any) -> Any:
     """Returns the largest array of rank 2 or more, or None."""
-    wide = [array for array in list_arrays(batch) if len(array.shape) >= 2]
+    wide = [array for array in timing.list_arrays(batch) if len(array.shape) >= 2]
     return max(wide, key=lambda array: int(np.prod(array.shape)), default=None)
 
 
-def count_eager_ops(step: Work, batch: Any) -> int:
+def count_eager_ops(step: timing.Work, batch: Any) -> int:
     """Counts the operations that one call of the step dispatches from Python; a `tf.function` counts as one."""
     from tensorflow.python.framework import op_callbacks
 
@@ -104,12 +85,12 @@ def count_eager_ops(step: Work, batch: Any) -> int:
     return num_ops
 
 
-def try_as_graph(step: Work, batches: Sequence[Any], eager_s: float, num_ops: int) -> float:
+def try_as_graph(step: timing.Work, batches: Sequence[Any], eager_s: float, num_ops: int) -> float:
     """Returns the seconds of the step as a `tf.function`, or an estimate if it cannot be traced."""
     import tensorflow as tf
 
     try:
-        return time_step(tf.function(step, autograph=False), batches)
+        return timing.time_step(tf.function(step, autograph=False), batches)
     except (*_TRACING_ERRORS, tf.errors.OpError):
         return max(_GRAPH_SHARE * eager_s, eager_s - num_ops * _OP_S)
 
@@ -161,10 +142,10 @@ def trim_batch(batch: Any, width: int, num_columns: int) -> Any:
         is_lengths = len(shape) == 1 and "int" in getattr(array.dtype, "name", "")
         return np.minimum(np.asarray(array), num_columns) if is_lengths else array
 
-    return map_arrays(batch, trim)
+    return timing.map_arrays(batch, trim)
 
 
-def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_after: float) -> float | None:
+def try_trimmed(step: timing.Work, batches: Sequence[Any], padding: float, padding_after: float) -> float | None:
     """Times the step on batches cut to the width that bucketing by length would give; None if padding is unknown.
 
     The number of real frames is kept: new width = width * (1 - padding) / (1 - padding_after).
@@ -176,10 +157,10 @@ def try_trimmed(step: Work, batches: Sequence[Any], padding: float, padding_afte
             return None
         num_columns = int(np.clip(round(width * (1 - padding) / (1 - padding_after)), 1, width))
         trimmed.append(trim_batch(batch, width, num_columns))
-    return time_step(step, trimmed, num_rounds=3)
+    return timing.time_step(step, trimmed, num_rounds=3)
 
 
-def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None) -> Work:
+def make_step(step_s: float | StepTime | None, step: Callable[[Any], Any] | None) -> timing.Work:
     """Returns the step to measure, an emulated one of `step_s` where none is given."""
     return step if step is not None else EmulatedStep(StepTime.make(step_s or 0.0))
 
@@ -193,29 +174,31 @@ _NOTICEABLE_SHARE, _NEARLY_ENOUGH = 0.05, 1.5
 times the step: a buffer cannot make up for a lack of throughput."""
 _TAKING_SHARE = 0.2
 """Quantile of the waits for batches in memory that stands for the cost of taking one."""
-_MEMORY_LIMITS = Limits(12, 3.0)
+_MEMORY_LIMITS = timing.Limits(12, 3.0)
 _NUM_WATCHED = 6
 """Calls of a user's step that are observed."""
 
 
-def examine_dataset(source: DatasetSource, step: Work, transfer: Work | None, limits: Limits) -> Evidence:
+def examine_dataset(
+    source: dataset_probe.DatasetSource, step: timing.Work, transfer: timing.Work | None, limits: timing.Limits
+) -> Evidence:
     """Measures the full loop first, while shapes are still new to the step, then each stage alone."""
     is_emulated = isinstance(step, EmulatedStep)
-    links = list_chain(source.dataset)
-    loop = run_calmly(partial(run_together, source, step, transfer), limits)
-    alone = run_calmly(partial(run_alone, source), limits)
-    samples = take_samples(source, _NUM_SAMPLES)
+    links = dataset_probe.list_chain(source.dataset)
+    loop = timing.run_calmly(partial(timing.run_together, source, step, transfer), limits)
+    alone = timing.run_calmly(partial(timing.run_alone, source), limits)
+    samples = timing.take_samples(source, _NUM_SAMPLES)
     moved = [transfer(batch) for batch in samples] if transfer is not None else samples
-    step_s = time_step(step, moved)
-    in_memory = run_together(source.keep_in_memory(samples[0]), step, transfer, _MEMORY_LIMITS)
+    step_s = timing.time_step(step, moved)
+    in_memory = timing.run_together(source.keep_in_memory(samples[0]), step, transfer, _MEMORY_LIMITS)
     trials, num_eager_ops = try_step(step, is_emulated, moved, step_s)
-    num_threads = count_threads(links, source.dataset)
+    num_threads = dataset_probe.count_threads(links, source.dataset)
 
-    def try_out(changed: DatasetSource) -> float:
-        return run_calmly(partial(run_together, changed, step, transfer), limits).interval_s
+    def try_out(changed: dataset_probe.DatasetSource) -> float:
+        return timing.run_calmly(partial(timing.run_together, changed, step, transfer), limits).interval_s
 
     trials = replace(trials, **_try_from_outside(source, loop, alone, num_threads, try_out))
-    stages = time_stages(links, float(alone.alone_s.mean()), samples[0])
+    stages = dataset_probe.time_stages(links, float(alone.alone_s.mean()), samples[0])
     return Evidence(
         subject="dataset",
         loop=loop,
@@ -225,9 +208,9 @@ def examine_dataset(source: DatasetSource, step: Work, transfer: Work | None, li
         stages=(*stages, *_time_last_stages(samples, transfer, step_s)),
         machine=alone.machine,
         is_step_emulated=is_emulated,
-        python_functions=find_python_functions(source.dataset),
+        python_functions=dataset_probe.find_python_functions(source.dataset),
         num_threads=num_threads,
-        buffer_depth=find_read_ahead(links),
+        buffer_depth=dataset_probe.find_read_ahead(links),
         epoch_length=source.epoch_length,
         epoch_stall_s=alone.epoch_stall_s,
         padding=measure_padding(samples),
@@ -237,7 +220,7 @@ def examine_dataset(source: DatasetSource, step: Work, transfer: Work | None, li
     )
 
 
-def watch_step(step: Work, batches: Sequence[Any]) -> StepFacts:
+def watch_step(step: timing.Work, batches: Sequence[Any]) -> StepFacts:
     """Calls a user's step a few times and returns what it does; a foreign loop cannot be seen, only its step."""
     import tensorflow as tf
 
@@ -253,11 +236,11 @@ def watch_step(step: Work, batches: Sequence[Any]) -> StepFacts:
 
 
 def _try_from_outside(
-    source: DatasetSource,
+    source: dataset_probe.DatasetSource,
     loop: LoopTimes,
-    alone: AloneTimes,
+    alone: timing.AloneTimes,
     num_threads: int,
-    try_out: Callable[[DatasetSource], float],
+    try_out: Callable[[dataset_probe.DatasetSource], float],
 ) -> dict[str, float]:
     """Measures thread pool, repeat and prefetch where they may help; all can be applied to the finished dataset."""
     tried = {}
@@ -273,7 +256,7 @@ def _try_from_outside(
     return tried
 
 
-def try_step(step: Work, is_emulated: bool, batches: list[Any], step_s: float) -> tuple[Trials, int]:
+def try_step(step: timing.Work, is_emulated: bool, batches: list[Any], step_s: float) -> tuple[Trials, int]:
     """Times the step as a graph if it is eager, and on trimmed batches if there is much padding.
 
     Also returns the number of eager operations, 0 below `MANY_EAGER_OPS`.
@@ -287,8 +270,8 @@ def try_step(step: Work, is_emulated: bool, batches: list[Any], step_s: float) -
     return Trials(graph_s, trimmed_s), num_ops if num_ops >= MANY_EAGER_OPS else 0
 
 
-def _time_last_stages(samples: list[Any], transfer: Work | None, step_s: float) -> tuple[StageTime, StageTime]:
+def _time_last_stages(samples: list[Any], transfer: timing.Work | None, step_s: float) -> tuple[StageTime, StageTime]:
     """Returns transfer and step; without a `transfer` function, a copy in host memory stands for it."""
-    arrays = [array for array in list_arrays(samples[0]) if getattr(array.dtype, "name", "") != "string"]
+    arrays = [array for array in timing.list_arrays(samples[0]) if getattr(array.dtype, "name", "") != "string"]
     move = (lambda: transfer(samples[0])) if transfer else (lambda: [np.array(array) for array in arrays])
     return StageTime("transfer", time_calls(move, 5)), StageTime("step", step_s)

@@ -16,10 +16,7 @@ from myxtts.tools.diagnose.evidence import Evidence, LoopTimes, Machine, StageTi
 from myxtts.tools.run_files import RunFiles, StepTimes, read_run
 from myxtts.tools.watch_loop import LoopFacts
 
-_SETTINGS = (
-    *("data.preprocessing_mode", "data.batch_size"),
-    *("training.checkpoint_steps", "training.sample_steps"),
-)
+_SETTINGS = (*("data.preprocessing_mode", "data.batch_size"), *("training.checkpoint_steps", "training.sample_steps"))
 """Settings of the run that advice may change."""
 _FEWEST_STEPS = 8
 """Steps that a diagnosis needs."""

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import psutil
 
-from myxtts.runtime.hardware import count_cpus, read_memory_limit
+from myxtts.runtime.hardware import count_cpus, measure_memory
 from myxtts.tools.monitor.gpus import GpuReader, GpuReading
 from myxtts.tools.monitor.run import RUNS_FOLDER, RunFollower, RunReading, find_newest_run
 
@@ -132,12 +132,8 @@ class Sampler:
         )
 
     def _read_host(self) -> HostReading:
-        """Reads CPU and memory; in a container the limit of its cgroup counts where it is tighter."""
-        memory = psutil.virtual_memory()
-        limit_bytes, free_bytes = read_memory_limit()
-        ram_bytes = min(memory.total, limit_bytes or memory.total)
-        free = memory.available if free_bytes is None else min(memory.available, free_bytes)
-        return HostReading(psutil.cpu_percent(), self._num_cpus, max(0, ram_bytes - free), ram_bytes)
+        ram_bytes, free_bytes = measure_memory()
+        return HostReading(psutil.cpu_percent(), self._num_cpus, max(0, ram_bytes - free_bytes), ram_bytes)
 
     def _look_for_newer_run(self) -> None:
         """Switches to the newest run, unless a run was named or the followed one is running or stalled."""

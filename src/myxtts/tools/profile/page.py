@@ -9,20 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from myxtts.tools import page
 from myxtts.tools.charts import Flame, draw_flame
 from myxtts.tools.line_charts import Curve, draw_curves
-from myxtts.tools.page import (
-    Card,
-    Html,
-    Page,
-    make_au_card,
-    make_grid,
-    make_machine_section,
-    make_panel,
-    make_paragraph,
-    make_section,
-    make_table,
-)
 from myxtts.tools.profile.result import OpTime, Spread, StepCounts, TrainingProfile
 from myxtts.tools.words import Translator, mark
 
@@ -73,9 +62,9 @@ _PARTS = ("forward", "backward", "optimizer", "rest")
 """Stages inside the training step; the other stages lie between two steps."""
 
 
-def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: Translator) -> Page:
+def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: Translator) -> page.Page:
     """Builds the page in the language of `tr`; `machine` describes the hardware and software."""
-    return Page(
+    return page.Page(
         title=tr("Profile of training"),
         lead=tr(
             "{steps} real steps of a model with {parameters} million parameters, {mode}.",
@@ -90,27 +79,27 @@ def make_profile_page(profile: TrainingProfile, machine: Mapping[str, Any], tr: 
             _show_loading(profile, tr),
             _show_ops(profile, tr),
             _show_compiling(profile, tr),
-            make_machine_section(machine, tr),
+            page.make_machine_section(machine, tr),
         ],
         footer=tr("Made by MyXTTS."),
         lang=tr.lang,
     )
 
 
-def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
+def _make_cards(profile: TrainingProfile, tr: Translator) -> list[page.Card]:
     step = Spread.of([one.step_s for one in profile.steps])
     data = profile.data
     rating = tr.join([tr(_RATINGS[data.rating]), tr("stable" if data.is_stable else "not stable")])
     return [
-        Card(
+        page.Card(
             tr("Step"),
             tr.milliseconds(step.median_ms),
             tr("median; {variation} variation", variation=tr.share(step.variation)),
         ),
-        Card(tr("Wait for data"), tr.milliseconds(data.wait.mean_ms), tr("mean per step")),
-        Card(tr("Loading a batch"), tr.milliseconds(data.load.mean_ms), rating),
-        make_au_card(profile.counts.device_busy, data.au, tr),
-        Card(
+        page.Card(tr("Wait for data"), tr.milliseconds(data.wait.mean_ms), tr("mean per step")),
+        page.Card(tr("Loading a batch"), tr.milliseconds(data.load.mean_ms), rating),
+        page.make_au_card(profile.counts.device_busy, data.au, tr),
+        page.Card(
             tr("Graphs traced"),
             tr.count(len(profile.compilations)),
             tr("{count} during training", count=tr.count(profile.num_retraces)),
@@ -118,7 +107,7 @@ def _make_cards(profile: TrainingProfile, tr: Translator) -> list[Card]:
     ]
 
 
-def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
+def _show_stages(profile: TrainingProfile, tr: Translator) -> page.Html:
     """Time by stage, spread over all steps, and the full cost of one checkpoint and one log entry."""
     stages = profile.list_stages()
     total = sum(seconds for _, seconds in stages)
@@ -136,12 +125,12 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
     ]
     picture = draw_flame(make_step_flame(profile, tr), lambda seconds: tr.milliseconds(1000 * seconds))
     heading = tr.row("Stage", "ms", "Share")
-    return make_section(
+    return page.make_section(
         tr("Stage by stage"),
-        make_panel(tr("Time of an average step by stage"), picture),
-        make_grid(
-            make_panel(tr("Milliseconds per step"), make_table(heading, rows)),
-            make_panel(tr("Per occurrence"), make_table([tr("Stage"), tr("ms"), ""], once)),
+        page.make_panel(tr("Time of an average step by stage"), picture),
+        page.make_grid(
+            page.make_panel(tr("Milliseconds per step"), page.make_table(heading, rows)),
+            page.make_panel(tr("Per occurrence"), page.make_table([tr("Stage"), tr("ms"), ""], once)),
         ),
         lead=tr(
             "An average step. The time of checkpoints and logging is divided by the steps between "
@@ -154,12 +143,12 @@ def _show_stages(profile: TrainingProfile, tr: Translator) -> Html:
     )
 
 
-def _show_counts(profile: TrainingProfile, tr: Translator) -> Html:
+def _show_counts(profile: TrainingProfile, tr: Translator) -> page.Html:
     """What the host and the device start in one step of the real training loop."""
     rows = [[tr(COUNTS[name]), text] for name, text in list_counts(profile.counts, tr).items()]
-    return make_section(
+    return page.make_section(
         tr("What a step starts"),
-        make_panel(tr("Per step"), make_table(tr.row("Count", "Number"), rows)),
+        page.make_panel(tr("Per step"), page.make_table(tr.row("Count", "Number"), rows)),
         lead=tr(
             "Counted in the real training loop. A graph is one operation for the host. Operations outside the compiled "
             "part, loops without a trip count and reads of the host leave a GPU idle between its kernels."
@@ -189,7 +178,7 @@ def make_step_flame(profile: TrainingProfile, tr: Translator) -> Flame:
     return Flame(tr("Average step"), sum(child.value for child in children), children)
 
 
-def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
+def _show_loading(profile: TrainingProfile, tr: Translator) -> page.Html:
     """Waiting and loading times, buffer depth, padding, and the times of every step as curves."""
     data = profile.data
     spreads = {"data_wait": data.wait, "loading": data.load, **data.stages}
@@ -205,15 +194,11 @@ def _show_loading(profile: TrainingProfile, tr: Translator) -> Html:
         Curve(tr("training step"), steps, [1000 * one.step_s for one in profile.steps], is_noisy=False),
         Curve(tr("wait for data"), steps, [1000 * one.wait_s for one in profile.steps], is_noisy=False),
     ]
-    return make_section(
+    return page.make_section(
         tr("Data loading performance"),
-        make_grid(
-            make_panel(
-                tr("Milliseconds per batch"),
-                make_table(heading, times),
-                make_table([], facts),
-            ),
-            make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr, unit=tr("milliseconds"))),
+        page.make_grid(
+            page.make_panel(tr("Milliseconds per batch"), page.make_table(heading, times), page.make_table([], facts)),
+            page.make_panel(tr("Step time in milliseconds"), draw_curves(curves, tr, unit=tr("milliseconds"))),
         ),
         lead=tr(
             "Loader: {loader}. Loading is good if it is faster than the step, and slow if the step waits; a "
@@ -229,10 +214,12 @@ def _list_spread(label: str, spread: Spread, tr: Translator) -> list[str]:
     return [label, *map(tr.number, times), tr.share(spread.variation)]
 
 
-def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
+def _show_ops(profile: TrainingProfile, tr: Translator) -> page.Html:
     """Flame chart and table of the `tf.data` operations, or the reason why there are none."""
     if not profile.ops:
-        return make_section(tr("Operations of tf.data"), make_paragraph(tr(_NO_OPS[profile.no_ops_reason]), "lead"))
+        return page.make_section(
+            tr("Operations of tf.data"), page.make_paragraph(tr(_NO_OPS[profile.no_ops_reason]), "lead")
+        )
     picture = draw_flame(make_op_flame(profile.ops, tr), tr.milliseconds)
     heading = tr.row("Operation", "Own ms", "Elements", "Parallel", "Buffered", "MB produced")
     rows = [
@@ -246,10 +233,10 @@ def _show_ops(profile: TrainingProfile, tr: Translator) -> Html:
         ]
         for op in profile.ops
     ]
-    table = make_table(heading, rows, code_columns=(0,))
-    return make_section(
+    table = page.make_table(heading, rows, code_columns=(0,))
+    return page.make_section(
         tr("Operations of tf.data"),
-        make_panel(tr("Pipeline"), picture, table),
+        page.make_panel(tr("Pipeline"), picture, table),
         lead=tr("From TensorFlow's model of the iterator: own time for a batch, without the inputs."),
     )
 
@@ -268,7 +255,7 @@ def make_op_flame(ops: Sequence[OpTime], tr: Translator) -> Flame:
     return Flame(tr("Pipeline"), sum(root.value for root in roots), roots)
 
 
-def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
+def _show_compiling(profile: TrainingProfile, tr: Translator) -> page.Html:
     """Traced graphs, step times by batch shape, and where the xprof trace is."""
     rows = [
         [
@@ -287,10 +274,14 @@ def _show_compiling(profile: TrainingProfile, tr: Translator) -> Html:
     if profile.trace_dir:
         place = profile.trace_dir
         trace = tr("The TensorFlow trace is in {place}. Look at it with xprof (pip install xprof).", place=place)
-    return make_section(
+    return page.make_section(
         tr("Graphs and compilation"),
-        make_panel(tr("Graphs and compilation"), make_table(of_graphs, rows, code_columns=(0,)), make_paragraph(eager)),
-        make_panel(tr("Step by shape"), make_table(of_shapes, shapes, code_columns=(0,))),
-        make_paragraph(trace),
+        page.make_panel(
+            tr("Graphs and compilation"),
+            page.make_table(of_graphs, rows, code_columns=(0,)),
+            page.make_paragraph(eager),
+        ),
+        page.make_panel(tr("Step by shape"), page.make_table(of_shapes, shapes, code_columns=(0,))),
+        page.make_paragraph(trace),
         lead=tr("Every batch shape is traced once, before the first step. Graphs traced during training slow it down."),
     )

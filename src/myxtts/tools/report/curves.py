@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from myxtts.storage.json_file import is_number
@@ -46,72 +47,20 @@ class RunChart:
         return f"{self.name}/{key}"
 
 
-_HEADINGS = mark(
-    {
-        "loss": "Loss",
-        "terms": "Loss terms",
-        "measured": "Other measures",
-        "rate": "Learning rate",
-        "norm": "Gradient norm",
-        "au": "AU and share of the wall clock",
-        "time": "Time per step",
-        "throughput": "Throughput",
-        "gpu_use": "GPU utilisation",
-        "gpu_memory": "GPU memory",
-        "gpu_power": "GPU power",
-        "gpu_heat": "GPU temperature",
-        "memory": "Memory of the training process",
-        "cores": "Processor of the training process",
-    }
-)
-_UNITS = mark(
-    {
-        "percent": "%",
-        "milliseconds": "milliseconds",
-        "utterances": "utterances per second",
-        "gigabytes": "GB",
-        "watts": "W",
-        "celsius": "°C",
-        "cores": "cores in use",
-    }
-)
-_LABELS = mark(
-    {
-        "loss": "Loss",
-        "learning_rate": "Learning rate",
-        "gradient_norm": "Gradient norm",
-        "au": "AU",
-        "wall_share": "share of the wall clock in steps",
-        "seconds": "step, training only",
-        "wall_seconds": "step, including validation",
-        "data_wait_s": "wait for data",
-        "utterances_per_s": "training only",
-        "wall_utterances_per_s": "including validation",
-        "memory_bytes": "memory",
-        "cores": "cores in use",
-    }
-)
-_GPU_CHARTS: Mapping[str, tuple[str, str]] = {
-    "gpu_use": ("utilization_percent", "percent"),
-    "gpu_memory": ("memory_used_bytes", "gigabytes"),
-    "gpu_power": ("power_w", "watts"),
-    "gpu_heat": ("temperature_c", "celsius"),
-}
-
-
-def find_measures(run: RunFiles) -> Measures:
-    """The measures of what the run trains: a run with a vocoder specification trains a vocoder."""
-    return VOCODER if (run.path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
+def find_measures(run_path: Path) -> Measures:
+    """The measures of what a run trains: one with a vocoder specification trains a vocoder."""
+    return VOCODER if (run_path / VOCODER_SPEC_FILE_NAME).is_file() else VOICE
 
 
 def list_learning_charts(measures: Measures) -> list[RunChart]:
     measured = {term.name: term.label for term in measures.terms if not term.weight}
+    rate = mark({"learning_rate": "Learning rate"})
     return [
-        RunChart("loss", _HEADINGS["loss"], "training", {"loss": _LABELS["loss"]}),
-        RunChart("terms", _HEADINGS["terms"], "training", measures.term_labels),
-        RunChart("measured", _HEADINGS["measured"], "training", measured),
-        RunChart("rate", _HEADINGS["rate"], "training", _pick("learning_rate"), is_noisy=False),
-        RunChart("norm", _HEADINGS["norm"], "training", _pick("gradient_norm")),
+        RunChart("loss", mark("Loss"), "training", mark({"loss": "Loss"})),
+        RunChart("terms", mark("Loss terms"), "training", measures.term_labels),
+        RunChart("measured", mark("Other measures"), "training", measured),
+        RunChart("rate", mark("Learning rate"), "training", rate, is_noisy=False),
+        RunChart("norm", mark("Gradient norm"), "training", mark({"gradient_norm": "Gradient norm"})),
     ]
 
 
@@ -120,42 +69,42 @@ def list_validation_charts(measures: Measures) -> list[RunChart]:
         RunChart(f"validation-{number}", heading, "validation", labels, is_noisy=False)
         for number, (heading, labels) in enumerate(measures.charts.items())
     ]
-    terms = RunChart("validation-terms", _HEADINGS["terms"], "validation", measures.term_labels, is_noisy=False)
+    terms = RunChart("validation-terms", mark("Loss terms"), "validation", measures.term_labels, is_noisy=False)
     return [*of_charts, terms]
 
 
 def list_speed_charts() -> list[RunChart]:
-    times = _pick("seconds", "wall_seconds", "data_wait_s")
-    throughput = _pick("utterances_per_s", "wall_utterances_per_s")
+    shares = mark({"au": "AU", "wall_share": "share of the wall clock in steps"})
+    times = mark(
+        {"seconds": "step, training only", "wall_seconds": "step, including validation", "data_wait_s": "wait for data"}
+    )
+    throughput = mark({"utterances_per_s": "training only", "wall_utterances_per_s": "including validation"})
     return [
-        RunChart("au", _HEADINGS["au"], "training", _pick("au", "wall_share"), _UNITS["percent"], 100.0),
-        RunChart("time", _HEADINGS["time"], "training", times, _UNITS["milliseconds"], 1000.0),
-        RunChart("throughput", _HEADINGS["throughput"], "training", throughput, _UNITS["utterances"]),
+        RunChart("au", mark("AU and share of the wall clock"), "training", shares, mark("%"), 100.0),
+        RunChart("time", mark("Time per step"), "training", times, mark("milliseconds"), 1000.0),
+        RunChart("throughput", mark("Throughput"), "training", throughput, mark("utterances per second")),
     ]
 
 
 def list_system_charts(num_gpus: int) -> list[RunChart]:
     """Charts of all GPUs, which share each picture, and of the process."""
-    of_gpus = [
-        RunChart(
-            name,
-            _HEADINGS[name],
-            "system",
-            {f"gpu{gpu}_{column}": f"GPU {gpu}" for gpu in range(num_gpus)},
-            _UNITS[unit],
-        )
-        for name, (column, unit) in _GPU_CHARTS.items()
+    of_gpus = (
+        ("gpu_use", mark("GPU utilisation"), "utilization_percent", mark("%")),
+        ("gpu_memory", mark("GPU memory"), "memory_used_bytes", mark("GB")),
+        ("gpu_power", mark("GPU power"), "power_w", mark("W")),
+        ("gpu_heat", mark("GPU temperature"), "temperature_c", mark("°C")),
+    )
+    charts = [
+        RunChart(name, heading, "system", {f"gpu{gpu}_{column}": f"GPU {gpu}" for gpu in range(num_gpus)}, unit)
+        for name, heading, column, unit in of_gpus
         if num_gpus
     ]
+    memory, cores = mark({"memory_bytes": "memory"}), mark({"cores": "cores in use"})
     return [
-        *of_gpus,
-        RunChart("memory", _HEADINGS["memory"], "system", _pick("memory_bytes"), _UNITS["gigabytes"], is_noisy=False),
-        RunChart("cores", _HEADINGS["cores"], "system", _pick("cores"), _UNITS["cores"]),
+        *charts,
+        RunChart("memory", mark("Memory of the training process"), "system", memory, mark("GB"), is_noisy=False),
+        RunChart("cores", mark("Processor of the training process"), "system", cores, mark("cores in use")),
     ]
-
-
-def _pick(*names: str) -> dict[str, str]:
-    return {name: _LABELS[name] for name in names}
 
 
 def select_points(chart: RunChart, rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:

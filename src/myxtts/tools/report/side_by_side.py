@@ -10,15 +10,7 @@ from collections.abc import Mapping, Sequence
 from myxtts.config.values import format_scalar
 from myxtts.errors import UsageError
 from myxtts.tools.page import Html, Page, make_grid, make_panel, make_paragraph, make_section, make_table
-from myxtts.tools.report.curves import (
-    RunChart,
-    draw_side_by_side,
-    find_measures,
-    list_learning_charts,
-    list_speed_charts,
-    list_system_charts,
-    list_validation_charts,
-)
+from myxtts.tools.report import curves
 from myxtts.tools.report.sounds import show_sounds_side_by_side
 from myxtts.tools.report.verdict import Progress, judge
 from myxtts.tools.run_files import RunFiles, count_steps, list_series, measure_time
@@ -36,8 +28,8 @@ def make_comparison_page(runs: Sequence[RunFiles], tr: Translator) -> Page:
     named = name_runs(runs)
     num_gpus = max(run.num_gpus for run in runs)
 
-    def draw(heading: str, charts: Sequence[RunChart]) -> Html:
-        return make_section(heading, make_grid(*draw_side_by_side(named, charts, tr)))
+    def draw(heading: str, charts: Sequence[curves.RunChart]) -> Html:
+        return make_section(heading, make_grid(*curves.draw_side_by_side(named, charts, tr)))
 
     verdicts = [make_panel(name, make_paragraph(judge(Progress.of_run(run), tr))) for name, run in named.items()]
     return Page(
@@ -47,11 +39,11 @@ def make_comparison_page(runs: Sequence[RunFiles], tr: Translator) -> Page:
         sections=[
             make_section(tr("Verdicts"), *verdicts),
             make_section(tr("Figures"), make_panel(tr("Runs"), _compare_figures(named, tr))),
-            draw(tr("Validation"), list_validation_charts(measures)),
-            draw(tr("Learning curves"), list_learning_charts(measures)),
+            draw(tr("Validation"), curves.list_validation_charts(measures)),
+            draw(tr("Learning curves"), curves.list_learning_charts(measures)),
             show_sounds_side_by_side(named, measures, tr),
-            draw(tr("Speed"), list_speed_charts()),
-            draw(tr("GPU and memory"), list_system_charts(num_gpus)),
+            draw(tr("Speed"), curves.list_speed_charts()),
+            draw(tr("GPU and memory"), curves.list_system_charts(num_gpus)),
             make_section(tr("Configuration"), make_panel(tr("Settings that differ"), _compare_settings(named, tr))),
         ],
         footer=tr("Made by MyXTTS from the files of the run."),
@@ -60,8 +52,8 @@ def make_comparison_page(runs: Sequence[RunFiles], tr: Translator) -> Page:
 
 
 def _check(runs: Sequence[RunFiles]) -> Measures:
-    measures = find_measures(runs[0])
-    other = next((run for run in runs if find_measures(run) is not measures), None)
+    measures = curves.find_measures(runs[0].path)
+    other = next((run for run in runs if curves.find_measures(run.path) is not measures), None)
     if other is not None:
         raise UsageError(
             f"{runs[0].path} and {other.path} train different parts: a voice and a vocoder have no curves in common.",

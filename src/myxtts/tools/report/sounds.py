@@ -12,17 +12,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from myxtts.storage.regular_file import FileRefusedError, open_regular, read_regular
-from myxtts.tools.page import (
-    NOTHING,
-    Html,
-    embed_picture,
-    embed_sound,
-    make_grid,
-    make_panel,
-    make_paragraph,
-    make_section,
-)
+from myxtts.storage.regular_file import FileRefusedError, open_regular, try_read_regular
+from myxtts.tools import page
 from myxtts.tools.run_files import RunFiles
 from myxtts.tools.words import Translator
 from myxtts.training.sample_files import (
@@ -68,11 +59,11 @@ def _by_name(samples: Sequence[SampleFiles]) -> dict[str, SampleFiles]:
     return {sample.name: sample for sample in samples}
 
 
-def show_sounds(run: RunFiles, measures: Measures, tr: Translator) -> Html:
+def show_sounds(run: RunFiles, measures: Measures, tr: Translator) -> page.Html:
     """Samples of three steps beside the recording: audio players, mel spectrograms and the last alignment."""
     sounds = RunSounds.read(run.samples_path, measures, _NUM_SAMPLE_STEPS)
     if sounds.last_step is None:
-        return NOTHING
+        return page.NOTHING
     panels = []
     for name, sample in sounds.by_step[sounds.last_step].items():
         players = [
@@ -90,12 +81,12 @@ def show_sounds(run: RunFiles, measures: Measures, tr: Translator) -> Html:
             _embed_picture(sample.mel, tr("Step {step}: mel spectrogram over seconds", step=last)),
             _embed_picture(sample.alignment, tr("Alignment: tokens over seconds")),
         ]
-        text = make_paragraph(sample.about["text"] or sample.about["id"], "quote")
-        panels.append(make_panel(name_sentence(sample), text, *players, *pictures))
-    return make_section(tr("Samples"), make_grid(*panels), lead=tr(measures.about_samples))
+        text = page.make_paragraph(sample.about["text"] or sample.about["id"], "quote")
+        panels.append(page.make_panel(name_sentence(sample), text, *players, *pictures))
+    return page.make_section(tr("Samples"), page.make_grid(*panels), lead=tr(measures.about_samples))
 
 
-def show_sounds_side_by_side(runs: Mapping[str, RunFiles], measures: Measures, tr: Translator) -> Html:
+def show_sounds_side_by_side(runs: Mapping[str, RunFiles], measures: Measures, tr: Translator) -> page.Html:
     """The last samples of each run, sentence by sentence, beside the recording of the first run that has it."""
     all_sounds = {label: RunSounds.read(run.samples_path, measures, 1) for label, run in runs.items()}
     newest = {label: of_step for label, sounds in all_sounds.items() for of_step in sounds.by_step.values()}
@@ -111,9 +102,9 @@ def show_sounds_side_by_side(runs: Mapping[str, RunFiles], measures: Measures, t
         for label, of_run in newest.items():
             if name in of_run and of_run[name].about["id"] == sentence_id:
                 players.append(embed_file(of_run[name], label))
-        text = make_paragraph(sample.about["text"] or sentence_id, "quote")
-        panels.append(make_panel(name_sentence(sample), text, *players))
-    return make_section(tr("Samples"), make_grid(*panels), lead=tr("The newest samples of each run."))
+        text = page.make_paragraph(sample.about["text"] or sentence_id, "quote")
+        panels.append(page.make_panel(name_sentence(sample), text, *players))
+    return page.make_section(tr("Samples"), page.make_grid(*panels), lead=tr("The newest samples of each run."))
 
 
 def name_sentence(sample: SampleFiles) -> str:
@@ -121,9 +112,9 @@ def name_sentence(sample: SampleFiles) -> str:
     return " · ".join(text for text in (sample.about["language"], sample.about["speaker"]) if text) or sample.name
 
 
-def embed_file(sample: SampleFiles | None, label: str) -> Html:
+def embed_file(sample: SampleFiles | None, label: str) -> page.Html:
     content = compress_sound(sample.sound if sample is not None else None)
-    return embed_sound(content, label) if content else NOTHING
+    return page.embed_sound(content, label) if content else page.NOTHING
 
 
 def compress_sound(path: Path | None) -> bytes:
@@ -138,9 +129,6 @@ def compress_sound(path: Path | None) -> bytes:
         return b""
 
 
-def _embed_picture(path: Path | None, caption: str) -> Html:
-    try:
-        content = read_regular(path, _MAX_SOUND_BYTES) if path is not None else b""
-    except (OSError, FileRefusedError):
-        return NOTHING
-    return embed_picture(content, caption) if content else NOTHING
+def _embed_picture(path: Path | None, caption: str) -> page.Html:
+    content = try_read_regular(path, _MAX_SOUND_BYTES)
+    return page.embed_picture(content, caption) if content else page.NOTHING

@@ -56,7 +56,7 @@ class Progress:
             last=run.validations[-1][1] if run.validations else {},
             evaluation=read_evaluation(run.path),
             patience=patience if isinstance(patience, int) else 0,
-            is_vocoder=find_measures(run) is VOCODER,
+            is_vocoder=find_measures(run.path) is VOCODER,
         )
 
 
