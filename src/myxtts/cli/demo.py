@@ -59,8 +59,8 @@ def make_demo(
     myxtts demo --out /tmp/demo --minutes 60 --num-speakers 12 --steps 0
     """
     from myxtts.cli.summaries import ScreenReport, show_training
-    from myxtts.models.base_model import BASE_NAME, has_base_model
     from myxtts.store.provide import make_features
+    from myxtts.synthesis.loaded_bundle import has_base_model
     from myxtts.tools.words import Translator
     from myxtts.training.trainer import Trainer
 
@@ -76,7 +76,7 @@ def make_demo(
     if steps:
         start = "from the base model" if has_base else "a tiny model"
         screen.notices.print(f"4. Training {start} up to step {steps:,} …")
-        origin = BASE_NAME if has_base else None
+        origin = "base" if has_base else None
         result = Trainer(config, say=report.say, resume=True, init_from=origin).fit()
         summary["train"] = {"part": "voice", **show_training(result, screen, tr)}
         screen.notices.print("5. Speaking …")

@@ -28,10 +28,9 @@ from myxtts.models.alignment import (
     split_durations,
     sum_by_token,
 )
-from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, make_frame_inputs
+from myxtts.models.decoder import STACKED_FRAMES, FlowDecoder, FrameInputs, PhoneClassifier, make_frame_inputs
 from myxtts.models.layers import count_steps, draw_normal, iterate_weights, mask_steps
 from myxtts.models.modulation import NUM_TAPS, filter_frames, make_neutral_taps
-from myxtts.models.phone_classifier import PhoneClassifier
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state
 from myxtts.models.prosody import Prosody, ProsodyPredictor, compute_frames, round_frames
 from myxtts.models.reference_encoder import ReferenceEncoder, SpeakerClassifier, Voice, drop_voice

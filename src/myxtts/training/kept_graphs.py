@@ -19,7 +19,6 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.python.eager import context
 
-import myxtts
 from myxtts.pipeline.packed import Packed
 from myxtts.runtime.compile_cache import get_compile_cache
 from myxtts.types import Tensor
@@ -132,7 +131,7 @@ def _rename(functions: Sequence[Any], names: Sequence[str]) -> None:
 @cache
 def _hash_code() -> str:
     """Checksum of all modules of this package: any of them may have a part in a graph."""
-    checksum, folder = hashlib.sha256(), Path(myxtts.__file__).parent
+    checksum, folder = hashlib.sha256(), Path(__file__).parents[1]
     for path in sorted(folder.rglob("*.py")):
         checksum.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return checksum.hexdigest()

@@ -283,30 +283,21 @@ class TrainStep:
         kept = self._find_kept() if jit_compile and is_one_device and self.accumulation_steps == 1 else None
         self._train = self._make_graph(self._train_on, kept=kept)
         self._accumulate = self._make_graph(self._accumulate_on)
-        self._finish = self._make_graph(self._finish_with, is_compiled=jit_compile and is_one_device)
+        is_compiled = jit_compile and is_one_device
+        self._finish = GraphPerShape(self._finish_with, jit_compile=is_compiled) if graph else self._finish_with
 
-    def _make_graph(
-        self, function: Callable[..., Any], *, is_compiled: bool | None = None, kept: KeptGraphs | None = None
-    ) -> Any:
-        if not self._is_graph:
-            return function
-        jit_compile = self._is_compiled_whole if is_compiled is None else is_compiled
-        return GraphPerShape(function, jit_compile=jit_compile, kept=kept)
+    def _make_graph(self, function: Callable[..., Any], *, kept: KeptGraphs | None = None) -> Any:
+        return GraphPerShape(function, jit_compile=self._is_compiled_whole, kept=kept) if self._is_graph else function
 
     def _find_kept(self) -> KeptGraphs | None:
         """The graphs of earlier starts; None where none are kept, or where they would contain the fault injection."""
         if not self._graph_key or self._spoiler is not None:
             return None
         switch = [] if self._freezing is None else [self._freezing.variable]
-        of_model = [variable.value for variable in self._model.variables]
-        weights, slots, averages = self._targets
-        own = [self._optimizer.iterations, self._step, *self._rate_variables, *switch]
-        return KeptGraphs(
-            self._graph_key,
-            [*of_model, *weights, *slots, *averages, *own],
-            read_notes=lambda: self._metric_names,
-            take_notes=self._take_metric_names,
-        )
+        variables = [variable.value for variable in self._model.variables]
+        for more in (*self._targets, [self._optimizer.iterations, self._step], self._rate_variables, switch):
+            variables += more
+        return KeptGraphs(self._graph_key, variables, lambda: self._metric_names, self._take_metric_names)
 
     def _take_metric_names(self, names: Sequence[str]) -> None:
         self._metric_names = tuple(names)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tests.models.toys import make_config, make_part, make_spec, stir_weights
 
-from myxtts.models.phone_classifier import PhoneClassifier
+from myxtts.models.decoder import PhoneClassifier
 from myxtts.models.xtts import XTTS
 from myxtts.training.learner import select_trained
 from myxtts.training.optimizer import AdamW
