@@ -4,9 +4,11 @@ Each sentence is synthesised by espeak-ng, and the recording is aligned with the
 alignment search, as dynamic time warping does. The cepstra of both are normalised, and the synthesised ones get the
 level and the noise of the recording. Long pauses are shortened before, since espeak-ng does not make them.
 
-Between sentences the path may stay in a *gap*, at a price, for speech that the text does not have. Whether a sentence
-is what is spoken at its place is tested with decoys: if the same synthesised sounds in another order fit nearly as
-well, the text is in doubt.
+The alignment is made three times: after the first two the synthesised sounds are adapted to the recording's voice,
+which tells the text from other speech far better. Between sentences the path may stay in a *gap*, at a price, for
+speech that the text does not have, and it may pass over a sentence that is not in the recording. Whether a sentence is
+what is spoken at its place is tested with decoys: if the same sounds in another order fit nearly as well, the text is
+in doubt.
 
 Shape legend: T frames of 32 ms, Q coefficients, M mel bands, S states.
 """
@@ -66,10 +68,10 @@ through the others: speech that belongs to no sentence, with a pause before and 
 _BORDER_COST, _BESIDE_STRANGE_COST = 2.0, 4.0
 """Of a frame of speech there, instead of a pause, as shares of the mean distance between any two frames."""
 _FORBIDDEN = 1e6
-_MAX_DECOY_RATIO = 0.92
-"""Of the costs of a text and its decoys: 0.7 to 0.88 for right texts, 0.95 and more for wrong ones."""
-_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 0.97, 60
-"""The same for each half of a sentence of two seconds or more: 0.7 to 0.89 for right texts."""
+_MAX_DECOY_RATIO = 0.9
+"""Of the costs of a text and its decoys: 0.36 to 0.84 for right texts, 0.93 and more for wrong ones."""
+_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 0.94, 60
+"""The same for each half of a sentence of two seconds or more: up to 0.88 for right texts."""
 _NUM_PARTS = 5
 """Of the sentences; each is judged by what was learned from the others."""
 _UNLIKE = "its sound is not like the text"
