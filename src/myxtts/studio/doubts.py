@@ -39,6 +39,7 @@ _OF_COLLECT = mark(
         r"(?P<found>\S+) % of the samples are at full scale, .*": "clipped: {found} % of the samples are at full scale",
         r"the speech is (?P<found>\S+) dB above the noise, .*": "noisy: the speech is only {found} dB above the noise",
         r"its sound is hardly like the text \(.*\)": "the sound is hardly like the text",
+        r"its sound is not like the text": "the sound is not like the text",
         r"the sound of its first half is not like the text": "the sound of the first half is not like the text",
         r"the sound of its second half is not like the text": "the sound of the second half is not like the text",
         r"no pause is near its start": "there is no pause at its start: words may be missing, or too many",

@@ -141,6 +141,27 @@ def test_a_wrong_sentence_is_doubted_and_not_used(recording: Path, tmp_path: Pat
     assert (rejection["id"], rejection["reason"]) == (doubtful["id"], "doubtful-text")
 
 
+def test_speech_outside_the_text_and_a_missing_sentence_do_not_spoil_their_neighbours(tmp_path: Path) -> None:
+    """Two sentences are said that the text does not have, and the text has one that nobody says."""
+    strange = ("Two tickets to the harbour, please, and a map.", "Our neighbours painted their fence on Sunday.")
+    said = [*ENGLISH[:3], strange[0], *ENGLISH[3:7], strange[1], *ENGLISH[7:]]
+    book = speak(said, "en-us")
+    recording = book.write(tmp_path / "book.flac")
+    (tmp_path / "text.txt").write_text(
+        "\n".join([*ENGLISH[:5], "A silver aeroplane crossed the evening sky.", *ENGLISH[5:]]), encoding="utf-8"
+    )
+    assert run_collect(recording, "--out", tmp_path / "corpus", "--text", tmp_path / "text.txt").returncode == 0
+    places = dict(zip(said, book.places, strict=True))
+    found = {row["text"]: row for row in read_rows(tmp_path / "corpus" / "sentences.jsonl")}
+    for sentence in ENGLISH:
+        assert (found[sentence]["start_s"], found[sentence]["end_s"]) == pytest.approx(places[sentence], abs=0.15)
+    assert found["A silver aeroplane crossed the evening sky."]["doubt"] == "it is not in the recording"
+    used = read_rows(tmp_path / "corpus" / "manifest.jsonl")
+    assert " ".join(row["text"] for row in used) == " ".join(ENGLISH)
+    for start, end in (places[sentence] for sentence in strange):
+        assert all(row["end_s"] <= start or row["start_s"] >= end for row in used)
+
+
 def test_subtitles_beside_the_recording_are_found(book: SpokenBook, tmp_path: Path) -> None:
     book.write(tmp_path / "in" / "talk.wav")
     cues = [

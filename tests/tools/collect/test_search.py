@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from myxtts.tools.collect import search
-from myxtts.tools.collect.search import search_path
+from myxtts.tools.collect.search import Skips, search_path
 
 JUMPS = np.array([0.3, 0.0, 0.4, 1.0], np.float32)
 
@@ -57,3 +57,19 @@ def test_a_window_and_settling_follow_a_long_recording(monkeypatch: pytest.Monke
     costs = np.ones((len(truth), truth[-1] + 1), np.float32)
     costs[np.arange(len(truth)), truth] = 0.0
     assert np.abs(search_matrix(costs, window=150) - truth).max() <= 3
+
+
+def test_states_that_fit_nowhere_are_skipped_at_a_price() -> None:
+    """States 20 to 59 are in no frame; the way from 19 to 60 is taken if it is cheaper than to go through them."""
+    truth = np.array([*range(20), *range(60, 80)])
+    costs = np.ones((len(truth), 80), np.float32)
+    costs[np.arange(len(truth)), truth] = 0.0
+    origins = np.full(80, -1)
+    origins[60] = 19
+    jump_costs = np.repeat(JUMPS[:, None], 80, axis=1)
+    block = lambda start, stop, first, last: costs[start:stop, first:last]  # noqa: E731
+    cheap, dear = (
+        search_path(len(truth), 80, block, jump_costs, window=1000, skips=Skips(origins, price)) for price in (2.0, 1e3)
+    )
+    assert cheap.tolist() == truth.tolist()
+    assert np.diff(dear).max() <= 3

@@ -4,9 +4,11 @@ Each sentence is synthesised by espeak-ng, and the recording is aligned with the
 alignment search, as dynamic time warping does. The cepstra of both are normalised, and the synthesised ones get the
 level and the noise of the recording. Long pauses are shortened before, since espeak-ng does not make them.
 
-Between sentences the path may stay in a *gap*, at a price, for speech that the text does not have. Whether a sentence
-is what is spoken at its place is tested with decoys: if the same synthesised sounds in another order fit nearly as
-well, the text is in doubt.
+The alignment is made three times: after the first two the synthesised sounds are adapted to the recording's voice,
+which tells the text from other speech far better. Between sentences the path may stay in a *gap*, at a price, for
+speech that the text does not have, and it may pass over a sentence that is not in the recording. Whether a sentence is
+what is spoken at its place is tested with decoys: if the same sounds in another order fit nearly as well, the text is
+in doubt.
 
 Shape legend: T frames of 32 ms, Q coefficients, M mel bands, S states.
 """
@@ -34,7 +36,7 @@ from myxtts.tools.collect.activity import (
     Activity,
     compute_mel,
 )
-from myxtts.tools.collect.adapt import adapt_frames
+from myxtts.tools.collect.adapt import Sounds
 from myxtts.tools.collect.cuts import Pause
 from myxtts.tools.collect.search import Skips, search_path
 from myxtts.types import Floats
@@ -66,10 +68,13 @@ through the others: speech that belongs to no sentence, with a pause before and 
 _BORDER_COST, _BESIDE_STRANGE_COST = 2.0, 4.0
 """Of a frame of speech there, instead of a pause, as shares of the mean distance between any two frames."""
 _FORBIDDEN = 1e6
-_MAX_DECOY_RATIO = 0.92
-"""Of the costs of a text and its decoys: 0.7 to 0.88 for right texts, 0.95 and more for wrong ones."""
-_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 0.97, 60
-"""The same for each half of a sentence of two seconds or more: 0.7 to 0.89 for right texts."""
+_MAX_DECOY_RATIO = 0.9
+"""Of the costs of a text and its decoys: 0.36 to 0.84 for right texts, 0.93 and more for wrong ones."""
+_MAX_HALF_RATIO, _MIN_HALVED_FRAMES = 0.94, 60
+"""The same for each half of a sentence of two seconds or more: up to 0.88 for right texts."""
+_NUM_PARTS = 5
+"""Of the sentences; each is judged by what was learned from the others."""
+_UNLIKE = "its sound is not like the text"
 _MIN_STRANGE_S = 0.5
 _MIN_RUN_FRAMES = 4
 """Of a sentence, before its first pause or behind its last: 0.13 s."""
@@ -99,44 +104,78 @@ def align_sentences(
 ) -> list[Placed]:
     """Returns the place of each sentence, in order. `progress` gets the share that is done.
 
+    Where a sentence is missing and other speech of its length is at its place, that gets the text, with a doubt.
+
     Raises MissingExtraError without espeak-ng, DataError where it has no voice for the language.
     """
     voice = find_voice(language)
     spoken = [_synthesize_mel(sentence, language, voice) for sentence in sentences]
     recorded = _condense(activity, pauses)
-    recorded, states, path_T = _align(recorded, _make_states(spoken, recorded), progress)
+    states = _make_states(spoken, recorded)
+    sounds = Sounds(states.frames[states.owners >= 0], np.count_nonzero(~recorded.is_pause))
+    path_T = _align(recorded, states, sounds, progress)
+    judge = _Judge(recorded, states, sounds, path_T)
     sentence_T = states.owners[path_T]
     is_strange_T = (sentence_T < 0) & ~recorded.is_pause
     placed: list[Placed] = []
-    tempos = [np.count_nonzero(sentence_T == number) for number in range(len(sentences))] / states.count_frames()
-    usual = float(np.median(tempos)) or 1.0
+    usual_frames = states.count_frames() * _measure_tempo(sentence_T[~recorded.is_pause], states)
     borders = np.searchsorted(np.maximum.accumulate(sentence_T), np.arange(len(sentences) + 1))
-    for number, tempo in enumerate(tempos / usual):
+    behind = 0
+    for number in range(len(sentences)):
         own = slice(borders[number], borders[number + 1])
         frames = own.start + _find_spoken((sentence_T[own] == number) & ~recorded.is_pause[own])
-        if len(frames) == 0:
+        is_found = len(frames) > 0
+        if not is_found:
+            frames = behind + np.flatnonzero(is_strange_T[behind : own.start])
+        doubt = _judge_tempo(len(frames) / usual_frames[number])
+        if not is_found and doubt:
             behind_s = placed[-1].end_s if placed else 0.0
             placed.append(Placed(behind_s, behind_s, "it is not in the recording"))
             continue
-        doubt = _judge_tempo(tempo) or _judge_sound(recorded.frames[frames], states.of_sentence(number))
-        num_strange = np.count_nonzero(is_strange_T[frames[-1] : own.stop])
+        doubt = doubt or (judge.judge(number, frames) if is_found else _UNLIKE)
+        behind = int(frames[-1]) + 1
+        num_strange = np.count_nonzero(is_strange_T[behind : own.stop])
         start_s, end_s = recorded.records[frames[0]] * RECORD_S, (recorded.records[frames[-1]] + 1) * RECORD_S
         placed.append(Placed(start_s, end_s, doubt, bool(num_strange * RECORD_S > _MIN_STRANGE_S)))
     return placed
 
 
+def _measure_tempo(sentence_T: NDArray[np.int64], states: _States) -> float:
+    """Returns how many frames of the recording one of the synthesised text takes, as the median of the sentences."""
+    counts = states.count_frames()
+    spoken = np.bincount(sentence_T[sentence_T >= 0], minlength=len(counts))
+    return float(np.median((spoken / counts)[spoken > 0])) if spoken.any() else 1.0
+
+
 def _align(
-    recorded: _Recorded, states: _States, progress: Callable[[float], None]
-) -> tuple[_Recorded, _States, NDArray[np.int64]]:
-    """Searches, adapts the states to the voice, and searches again; returns both as adapted, and the path [T]."""
+    recorded: _Recorded, states: _States, sounds: Sounds, progress: Callable[[float], None]
+) -> NDArray[np.int64]:
+    """Searches, adapts the states to the voice, and searches again; returns the path [T]."""
     num_rounds = 1 + len(_NEAREST_GAP_COSTS)
     gap_cost = _SPEECH_GAP_COST * _measure_chance(recorded.frames, states.frames)
     path_T = _search(recorded, states, gap_cost, lambda share: progress(share / num_rounds))
     for number, share_of_nearest in enumerate(_NEAREST_GAP_COSTS, 1):
-        recorded, states = _adapt(recorded, states, path_T)
-        gap_cost_T = share_of_nearest * _measure_nearest(recorded, states)
-        path_T = _search(recorded, states, gap_cost_T, lambda share, done=number: progress((done + share) / num_rounds))
-    return recorded, states, path_T
+        scaled, adapted = _adapt(recorded, states, sounds, path_T)
+        gap_cost_T = share_of_nearest * _measure_nearest(scaled, adapted)
+        path_T = _search(scaled, adapted, gap_cost_T, lambda share, done=number: progress((done + share) / num_rounds))
+    return path_T
+
+
+class _Judge:
+    """Says whether sentences are spoken where the path has them, by sounds that were learned from other sentences.
+
+    Sounds that were learned from a wrong text, too, would speak for it, in a short recording above all.
+    """
+
+    def __init__(self, recorded: _Recorded, states: _States, sounds: Sounds, path_T: NDArray[np.int64]) -> None:
+        owners_T = states.owners[path_T]
+        self._parts = [
+            _adapt(recorded, states, sounds, path_T, owners_T % _NUM_PARTS != part) for part in range(_NUM_PARTS)
+        ]
+
+    def judge(self, number: int, frames: NDArray[np.int64]) -> str:
+        recorded, states = self._parts[number % _NUM_PARTS]
+        return _judge_sound(recorded.frames[frames], states.of_sentence(number))
 
 
 def _find_spoken(is_own_T: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -183,11 +222,19 @@ class _States:
         return own
 
 
-def _adapt(recorded: _Recorded, states: _States, path_T: NDArray[np.int64]) -> tuple[_Recorded, _States]:
+def _adapt(
+    recorded: _Recorded,
+    states: _States,
+    sounds: Sounds,
+    path_T: NDArray[np.int64],
+    is_used_T: NDArray[np.bool_] | None = None,
+) -> tuple[_Recorded, _States]:
     """Returns the states in the voice of the recording, and both in units of what still differs."""
-    is_own_S, is_used_T = states.owners >= 0, (states.owners[path_T] >= 0) & ~recorded.is_pause
+    is_own_S, is_seen_T = states.owners >= 0, (states.owners[path_T] >= 0) & ~recorded.is_pause
+    if is_used_T is not None:
+        is_seen_T &= is_used_T
     place_S = np.cumsum(is_own_S) - 1
-    own_SQ, deviation_Q = adapt_frames(states.frames[is_own_S], recorded.frames[is_used_T], place_S[path_T[is_used_T]])
+    own_SQ, deviation_Q = sounds.adapt(recorded.frames[is_seen_T], place_S[path_T[is_seen_T]])
     frames_SQ = np.zeros_like(states.frames)
     frames_SQ[is_own_S] = own_SQ / deviation_Q
     return replace(recorded, frames=recorded.frames / deviation_Q), replace(states, frames=frames_SQ)

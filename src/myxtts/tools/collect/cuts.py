@@ -31,7 +31,7 @@ _EDGE_S = 0.03
 """Of a pause, in which it is not cut: the detector is late by about one of its steps."""
 _MIN_DROP_DB = 8.0
 """By which the quietest place of a pause must be below the speech around it."""
-_LOUD_RISE_DB, _LOUD_DROP_DB = 12.0, 20.0
+_LOUD_RISE_DB, _LOUD_DROP_DB = 12.0, 12.0
 """Above the noise of the pause and below the speech around it: louder is speech that the detector missed."""
 _MAX_LOUD_S, _MAX_CLOSURE_S = 0.4, 0.12
 """How far it reaches, and the silence of a consonant in it."""

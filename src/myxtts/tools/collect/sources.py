@@ -16,7 +16,7 @@ from myxtts.synthesis.sentences import cut_text
 from myxtts.text.normalize import split_sentences
 from myxtts.tools.collect.activity import Activity
 from myxtts.tools.collect.align import align_sentences
-from myxtts.tools.collect.borders import Snapped, TimedText, snap_to_pauses
+from myxtts.tools.collect.borders import TimedText, snap_to_pauses
 from myxtts.tools.collect.cuts import Pause, Phrase, make_phrases
 from myxtts.tools.collect.recordings import Recording
 from myxtts.tools.collect.subtitles import SUBTITLE_SUFFIXES, read_subtitles
@@ -168,16 +168,27 @@ def _align_book(
     for index, ((number, part), place) in enumerate(zip(parts, placed, strict=True)):
         is_last = index + 1 == len(parts) or parts[index + 1][0] != number
         timed.append(TimedText(part, place.start_s, place.end_s, place.doubt, is_last, place.is_alone))
-    snapped = snap_to_pauses(timed, pauses, _MAX_ALIGNMENT_SHIFT_S)
-    return Found(snapped.phrases, _join_parts(sentences, parts, timed, snapped), snapped.silent)
+    # A text without a sound would only put its neighbour in doubt.
+    found = [index for index, text in enumerate(timed) if text.end_s > text.start_s]
+    missing = [text for text in timed if text.end_s <= text.start_s]
+    if not found:
+        return Found([], [], missing)
+    snapped = snap_to_pauses([timed[index] for index in found], pauses, _MAX_ALIGNMENT_SHIFT_S)
+    borders = dict(zip(found, zip(snapped.befores, snapped.afters, strict=True), strict=True))
+    owners = [number for number, _ in parts]
+    return Found(snapped.phrases, _join_parts(sentences, owners, timed, borders), [*snapped.silent, *missing])
 
 
 def _join_parts(
-    sentences: list[str], parts: list[tuple[int, str]], timed: list[TimedText], snapped: Snapped
+    sentences: list[str],
+    owners: list[int],
+    timed: list[TimedText],
+    borders: dict[int, tuple[Pause | None, Pause | None]],
 ) -> list[TimedText]:
-    """Returns the place of each whole sentence, its borders at the pauses that were chosen for them."""
+    """Returns the place of each whole sentence, its borders at the pauses that were chosen for its parts."""
     placed: dict[int, TimedText] = {}
-    for (number, _), part, before, after in zip(parts, timed, snapped.befores, snapped.afters, strict=True):
+    for index, (number, part) in enumerate(zip(owners, timed, strict=True)):
+        before, after = borders.get(index, (None, None))
         known = placed.get(number)
         start_s = known.start_s if known else before.end_s if before else part.start_s
         end_s = max(start_s, after.start_s if after else part.end_s)
