@@ -20,8 +20,22 @@ from numpy.typing import NDArray
 
 from myxtts.errors import DataError
 from myxtts.storage.regular_file import FileRefusedError
-from myxtts.store import layout
 from myxtts.store.index import PartEntry, Utterances, hash_id, join_indexes
+from myxtts.store.layout import (
+    ALIGNMENT,
+    PARTS,
+    STORE_FILE_NAME,
+    Part,
+    StoreState,
+    align,
+    damaged,
+    index_path,
+    make_part_heading,
+    name_generation,
+    part_path,
+    read_state,
+    require_store,
+)
 from myxtts.store.mapping import MappedFiles
 
 if TYPE_CHECKING:
@@ -54,12 +68,12 @@ class FeatureStore(Utterances):
     every file at once.
     """
 
-    def __init__(self, folder: Path, state: layout.StoreState) -> None:
+    def __init__(self, folder: Path, state: StoreState) -> None:
         self.folder, self.state = folder, state
-        self.generation_folder = folder / layout.name_generation(state.generation)
+        self.generation_folder = folder / name_generation(state.generation)
         self.settings = state.settings
         self.mel_definition = self.settings.mel
-        paths = [layout.index_path(self.generation_folder, number) for number in state.segments]
+        paths = [index_path(self.generation_folder, number) for number in state.segments]
         table, self._rows_by_hash = join_indexes(paths)
         self.columns, self._ids = table.columns, table.ids
         """Columns [N] of the joined index; see `store.index.COLUMNS`."""
@@ -91,7 +105,7 @@ class FeatureStore(Utterances):
         """Raises DataError unless there are as many utterances as store.json says."""
         if len(self) != self.state.num_utterances:
             problem = f"it names {self.state.num_utterances:,} utterances, its segments hold {len(self):,}"
-            raise layout.damaged(self.folder / layout.STORE_FILE_NAME, problem)
+            raise damaged(self.folder / STORE_FILE_NAME, problem)
 
     def id_of(self, row: int) -> str:
         start, stop = int(self.columns["id_start"][row]), int(self.columns["id_end"][row])
@@ -115,7 +129,7 @@ class FeatureStore(Utterances):
         """The spectrogram [T, M] as stored, not copied."""
         return self.read_part(row, "mel").reshape(-1, self.n_mels)
 
-    def read_part(self, row: int, part: layout.Part) -> NDArray[Any]:
+    def read_part(self, row: int, part: Part) -> NDArray[Any]:
         """Returns the values of a part as a flat view; empty where the utterance has no such part."""
         entry, dtype = self.entry(row, part), self._dtype_of(part)
         if entry.length == 0:
@@ -124,7 +138,7 @@ class FeatureStore(Utterances):
         stop = start + entry.length * self._width_of(part) * dtype.itemsize
         return self._files.get(entry.segment, part)[start:stop].view(dtype)
 
-    def read_parts(self, rows: NDArray[np.integer[Any]], part: layout.Part) -> list[NDArray[Any]]:
+    def read_parts(self, rows: NDArray[np.integer[Any]], part: Part) -> list[NDArray[Any]]:
         """Vectorised `read_part`: one index lookup for all rows, which matters for the loaders."""
         dtype = self._dtype_of(part)
         columns = [self.columns[f"{part}_{name}"][rows].tolist() for name in ("segment", "offset", "length")]
@@ -155,7 +169,7 @@ class FeatureStore(Utterances):
         starts, frames = self._other_durations
         return [frames[starts[row] : starts[row + 1]] for row in rows.tolist()]
 
-    def read_record(self, row: int, part: layout.Part) -> NDArray[Any]:
+    def read_record(self, row: int, part: Part) -> NDArray[Any]:
         """As `read_part`, but spectrograms have their shape [T, M], which `SegmentWriter` takes the length from."""
         return self.read_mel(row) if part == "mel" else self.read_part(row, part)
 
@@ -177,7 +191,7 @@ class FeatureStore(Utterances):
         return lengths
 
     @contextmanager
-    def guard_reads(self, rows: Sequence[int], parts: Sequence[layout.Part]) -> Iterator[None]:
+    def guard_reads(self, rows: Sequence[int], parts: Sequence[Part]) -> Iterator[None]:
         """Around reads of these records: raises DataError afterwards if one of them was damaged under the reader.
 
         Checksums are computed only where a data file could not be read or was written to since the cache was opened.
@@ -189,18 +203,18 @@ class FeatureStore(Utterances):
             for row, part in product(rows, parts) if suspects else ():
                 self._refuse_damage(row, part, suspects)
 
-    def _refuse_damage(self, row: int, part: layout.Part, suspects: Collection[tuple[int, layout.Part]]) -> None:
+    def _refuse_damage(self, row: int, part: Part, suspects: Collection[tuple[int, Part]]) -> None:
         """Raises DataError for a damaged record in one of the data files."""
         entry = self.entry(row, part)
         is_suspect = entry.length > 0 and (entry.segment, part) in suspects
         problem = self.find_damage(row, part) if is_suspect else ""
         if problem:
-            path = layout.part_path(self.generation_folder, entry.segment, part)
+            path = part_path(self.generation_folder, entry.segment, part)
             is_short = path.is_file() and path.stat().st_size < int(self._find_stops(np.array([row]), part)[0])
             problem = "its data file was cut short while it was in use" if is_short else problem
-            raise layout.damaged(f"The {part} of utterance {self.id_of(row)} in {path}", problem)
+            raise damaged(f"The {part} of utterance {self.id_of(row)} in {path}", problem)
 
-    def request_pages(self, rows: NDArray[np.integer[Any]], part: layout.Part) -> None:
+    def request_pages(self, rows: NDArray[np.integer[Any]], part: Part) -> None:
         """Requests read-ahead of a part of these utterances; returns without waiting for the disk."""
         rows = rows[self.columns[f"{part}_length"][rows] > 0]
         if len(rows) == 0:
@@ -208,20 +222,20 @@ class FeatureStore(Utterances):
         starts = self.columns[f"{part}_offset"][rows]
         self._files.request(part, self.columns[f"{part}_segment"][rows], starts, self._find_stops(rows, part))
 
-    def list_files(self, parts: Sequence[layout.Part]) -> dict[Path, int]:
+    def list_files(self, parts: Sequence[Part]) -> dict[Path, int]:
         """Returns the data files of these parts in order of part and segment, with their least size in bytes."""
         sizes = self.measure_files()
         keys = sorted((key for key in sizes if key[1] in parts), key=lambda key: (parts.index(key[1]), key[0]))
-        return {layout.part_path(self.generation_folder, *key): sizes[key] for key in keys}
+        return {part_path(self.generation_folder, *key): sizes[key] for key in keys}
 
-    def entry(self, row: int, part: layout.Part) -> PartEntry:
+    def entry(self, row: int, part: Part) -> PartEntry:
         values = (int(self.columns[f"{part}_{name}"][row]) for name in ("segment", "offset", "length", "crc"))
         return PartEntry(*values)
 
-    def find_damage(self, row: int, part: layout.Part) -> str:
+    def find_damage(self, row: int, part: Part) -> str:
         """Verifies the crc32c and the values of a record; returns what is wrong with it, or ''."""
         entry = self.entry(row, part)
-        stop = entry.offset + layout.align(entry.length * self._width_of(part) * self._dtype_of(part).itemsize)
+        stop = entry.offset + align(entry.length * self._width_of(part) * self._dtype_of(part).itemsize)
         try:
             data = self._files.get(entry.segment, part)
         except OSError as error:
@@ -234,7 +248,7 @@ class FeatureStore(Utterances):
             return "its checksum does not match"
         return self._find_impossible_values(row, part)
 
-    def _find_impossible_values(self, row: int, part: layout.Part) -> str:
+    def _find_impossible_values(self, row: int, part: Part) -> str:
         """A checksum only shows that nothing has changed since it was computed."""
         values = self.read_part(row, part)
         if part == "mel" and not np.isfinite(values).all():
@@ -252,23 +266,23 @@ class FeatureStore(Utterances):
 
     def refuse_damage(self, row: int, advice: str) -> None:
         """Raises DataError for the first damaged record of an utterance."""
-        for part in layout.PARTS:
+        for part in PARTS:
             damage = self.find_damage(row, part) if self.entry(row, part).length else ""
             if damage:
-                raise layout.damaged(f"The stored {part} of {self.id_of(row)}", damage, advice)
+                raise damaged(f"The stored {part} of {self.id_of(row)}", damage, advice)
 
-    def has_damaged_heading(self, segment: int, part: layout.Part) -> bool:
+    def has_damaged_heading(self, segment: int, part: Part) -> bool:
         """Whether the first bytes of a data file are wrong; False for a missing file, which `find_damage` reports."""
         try:
-            heading = self._files.get(segment, part)[: layout.ALIGNMENT].tobytes()
+            heading = self._files.get(segment, part)[:ALIGNMENT].tobytes()
         except (OSError, FileRefusedError):
             return False
-        return heading != layout.make_part_heading(segment, part)
+        return heading != make_part_heading(segment, part)
 
-    def measure_files(self) -> dict[tuple[int, layout.Part], int]:
+    def measure_files(self) -> dict[tuple[int, Part], int]:
         """Returns the data files that rows refer to, by segment and part, with their least size in bytes."""
-        num_bytes: dict[tuple[int, layout.Part], int] = {}
-        for part in layout.PARTS:
+        num_bytes: dict[tuple[int, Part], int] = {}
+        for part in PARTS:
             rows = np.flatnonzero(self.columns[f"{part}_length"])
             segments = self.columns[f"{part}_segment"][rows]
             numbers, places = np.unique(segments, return_inverse=True)
@@ -277,24 +291,24 @@ class FeatureStore(Utterances):
             num_bytes |= {(number, part): stop for number, stop in zip(numbers.tolist(), longest.tolist(), strict=True)}
         return num_bytes
 
-    def _find_stops(self, rows: NDArray[np.integer[Any]], part: layout.Part) -> NDArray[np.uint64]:
+    def _find_stops(self, rows: NDArray[np.integer[Any]], part: Part) -> NDArray[np.uint64]:
         """Returns the byte offsets behind the records of a part, without padding."""
         record_bytes = np.uint64(self._width_of(part) * self._dtype_of(part).itemsize)
         starts, lengths = self.columns[f"{part}_offset"][rows], self.columns[f"{part}_length"][rows]
         stops: NDArray[np.uint64] = starts + lengths * record_bytes
         return stops
 
-    def _dtype_of(self, part: layout.Part) -> np.dtype[Any]:
+    def _dtype_of(self, part: Part) -> np.dtype[Any]:
         return self.mel_dtype if part == "mel" else _PART_DTYPES[part]
 
-    def _width_of(self, part: layout.Part) -> int:
+    def _width_of(self, part: Part) -> int:
         """Values per unit of length: a frame of a mel has one a band."""
         return self.n_mels if part == "mel" else 1
 
 
-def _read_present_state(folder: Path) -> layout.StoreState:
+def _read_present_state(folder: Path) -> StoreState:
     """Reads store.json; raises DataError where there is no finished store."""
-    layout.require_store(folder)
-    state = layout.read_state(folder)
+    require_store(folder)
+    state = read_state(folder)
     assert state is not None, folder
     return state
