@@ -19,7 +19,6 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.python.eager import context
 
-import myxtts
 from myxtts.pipeline.packed import Packed
 from myxtts.runtime.compile_cache import get_compile_cache
 from myxtts.types import Tensor
@@ -58,7 +57,7 @@ class KeptGraphs:
         key: str,
         variables: Sequence[Any],
         read_notes: Callable[[], Sequence[str]],
-        take_notes: Callable[[Sequence[str]], None],
+        take_notes: Callable[[tuple[str, ...]], None],
     ) -> None:
         self._key, self._variables = key, list(variables)
         self._read_notes, self._take_notes = read_notes, take_notes
@@ -101,7 +100,7 @@ class KeptGraphs:
                 context.context().add_function_def(function)
         except (ValueError, IndexError, tf.errors.OpError):
             return None
-        self._take_notes(_read_texts(call, _NOTES))
+        self._take_notes(tuple(_read_texts(call, _NOTES)))
         return LoadedGraph(call.name, variables)
 
     def _name_file(self, part: Packed) -> str:
@@ -132,7 +131,7 @@ def _rename(functions: Sequence[Any], names: Sequence[str]) -> None:
 @cache
 def _hash_code() -> str:
     """Checksum of all modules of this package: any of them may have a part in a graph."""
-    checksum, folder = hashlib.sha256(), Path(myxtts.__file__).parent
+    checksum, folder = hashlib.sha256(), Path(__file__).parents[1]
     for path in sorted(folder.rglob("*.py")):
         checksum.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return checksum.hexdigest()
