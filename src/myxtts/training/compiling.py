@@ -200,10 +200,10 @@ class GraphPerShape:
         shape, kept = _find_shape(arguments), self._kept if isinstance(arguments[0], Packed) else None
         if isinstance(self._by_shape.get(shape), LoadedGraph):
             return
-        found = None if kept is None else kept.load(*arguments)
+        found = None if kept is None else kept.load(arguments[0])
         if found is None:
             traced = self.get_concrete_function(*arguments)
-            found = None if kept is None else kept.keep(*arguments, traced)
+            found = None if kept is None else kept.keep(arguments[0], traced)
         if found is not None:
             self._by_shape[shape] = found
 

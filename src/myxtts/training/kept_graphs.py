@@ -57,7 +57,7 @@ class KeptGraphs:
         key: str,
         variables: Sequence[Any],
         read_notes: Callable[[], Sequence[str]],
-        take_notes: Callable[[Sequence[str]], None],
+        take_notes: Callable[[tuple[str, ...]], None],
     ) -> None:
         self._key, self._variables = key, list(variables)
         self._read_notes, self._take_notes = read_notes, take_notes
@@ -100,7 +100,7 @@ class KeptGraphs:
                 context.context().add_function_def(function)
         except (ValueError, IndexError, tf.errors.OpError):
             return None
-        self._take_notes(_read_texts(call, _NOTES))
+        self._take_notes(tuple(_read_texts(call, _NOTES)))
         return LoadedGraph(call.name, variables)
 
     def _name_file(self, part: Packed) -> str:

@@ -168,8 +168,7 @@ class TrainStep:
         self._next_step: int | None = None
         self._has_leftovers = False
         self._num_lanes = num_lanes
-        self._graph_key, self._rate_variables = graph_key, rate_variables
-        self._compile(graph, jit_compile)
+        self._compile(graph, jit_compile, self._find_kept(graph_key, rate_variables))
 
     def __call__(self, micro_batches: Sequence[StepInput], step: int, is_spoiled: bool = False) -> StepResult:
         """One update from `accumulation_steps` micro-batches, which may differ in shape.
@@ -263,7 +262,7 @@ class TrainStep:
             if is_fault_planned(GRADIENTS_POINT):
                 self._spoiler = tf.Variable(1.0, trainable=False, dtype=tf.float32, aggregation=same)
 
-    def _compile(self, graph: bool, jit_compile: bool) -> None:
+    def _compile(self, graph: bool, jit_compile: bool, kept: KeptGraphs | None) -> None:
         """Chooses which functions XLA compiles: the whole step, or on several devices and lanes only its pieces."""
         is_one_device = self._strategy.num_replicas_in_sync == 1
         self._is_graph, self._is_compiled_whole = graph, jit_compile and is_one_device and self._num_lanes == 1
@@ -280,27 +279,25 @@ class TrainStep:
             self._add_piece = tf.function(self._add_to_accumulator, jit_compile=True, autograph=False)
         elif graph and (is_one_device or jit_compile):
             self._change = tf.function(self._apply, jit_compile=self._is_compiled_by_part or None, autograph=False)
-        kept = self._find_kept() if jit_compile and is_one_device and self.accumulation_steps == 1 else None
-        self._train = self._make_graph(self._train_on, kept=kept)
+        self._train = self._make_graph(self._train_on, kept=kept if jit_compile and is_one_device else None)
         self._accumulate = self._make_graph(self._accumulate_on)
-        is_compiled = jit_compile and is_one_device
-        self._finish = GraphPerShape(self._finish_with, jit_compile=is_compiled) if graph else self._finish_with
+        self._finish = self._make_graph(self._finish_with, is_compiled=jit_compile and is_one_device)
 
-    def _make_graph(self, function: Callable[..., Any], *, kept: KeptGraphs | None = None) -> Any:
-        return GraphPerShape(function, jit_compile=self._is_compiled_whole, kept=kept) if self._is_graph else function
+    def _make_graph(self, function: Callable[..., Any], *, is_compiled: bool | None = None, kept: Any = None) -> Any:
+        if not self._is_graph:
+            return function
+        jit_compile = self._is_compiled_whole if is_compiled is None else is_compiled
+        return GraphPerShape(function, jit_compile=jit_compile, kept=kept)
 
-    def _find_kept(self) -> KeptGraphs | None:
+    def _find_kept(self, graph_key: str, rate_variables: Sequence[Any]) -> KeptGraphs | None:
         """The graphs of earlier starts; None where none are kept, or where they would contain the fault injection."""
-        if not self._graph_key or self._spoiler is not None:
+        if not graph_key or self._spoiler is not None:
             return None
-        switch = [] if self._freezing is None else [self._freezing.variable]
-        variables = [variable.value for variable in self._model.variables]
-        for more in (*self._targets, [self._optimizer.iterations, self._step], self._rate_variables, switch):
-            variables += more
-        return KeptGraphs(self._graph_key, variables, lambda: self._metric_names, self._take_metric_names)
-
-    def _take_metric_names(self, names: Sequence[str]) -> None:
-        self._metric_names = tuple(names)
+        own = [self._optimizer.iterations, self._step, *([] if self._freezing is None else [self._freezing.variable])]
+        of_model = [variable.value for variable in self._model.variables]
+        variables = [*of_model, *tf.nest.flatten(self._targets), *own, *rate_variables]
+        take_notes = partial(setattr, self, "_metric_names")
+        return KeptGraphs(graph_key, variables, lambda: self._metric_names, take_notes)
 
     # Methods below run once for all replicas or, where the docstring says so, in each replica.
 
