@@ -112,7 +112,7 @@ def align_sentences(
     spoken = [_synthesize_mel(sentence, language, voice) for sentence in sentences]
     recorded = _condense(activity, pauses)
     states = _make_states(spoken, recorded)
-    sounds = Sounds(states.frames[states.owners >= 0], np.count_nonzero(~recorded.is_pause))
+    sounds = Sounds(states.frames[states.owners >= 0], int(np.count_nonzero(~recorded.is_pause)))
     path_T = _align(recorded, states, sounds, progress)
     judge = _Judge(recorded, states, sounds, path_T)
     sentence_T = states.owners[path_T]
@@ -152,12 +152,16 @@ def _align(
 ) -> NDArray[np.int64]:
     """Searches, adapts the states to the voice, and searches again; returns the path [T]."""
     num_rounds = 1 + len(_NEAREST_GAP_COSTS)
+
+    def count(num_done: int) -> Callable[[float], None]:
+        return lambda share: progress((num_done + share) / num_rounds)
+
     gap_cost = _SPEECH_GAP_COST * _measure_chance(recorded.frames, states.frames)
-    path_T = _search(recorded, states, gap_cost, lambda share: progress(share / num_rounds))
-    for number, share_of_nearest in enumerate(_NEAREST_GAP_COSTS, 1):
+    path_T = _search(recorded, states, gap_cost, count(0))
+    for num_done, share_of_nearest in enumerate(_NEAREST_GAP_COSTS, 1):
         scaled, adapted = _adapt(recorded, states, sounds, path_T)
         gap_cost_T = share_of_nearest * _measure_nearest(scaled, adapted)
-        path_T = _search(scaled, adapted, gap_cost_T, lambda share, done=number: progress((done + share) / num_rounds))
+        path_T = _search(scaled, adapted, gap_cost_T, count(num_done))
     return path_T
 
 

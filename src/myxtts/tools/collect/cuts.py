@@ -126,9 +126,11 @@ def _measure_missed(level_db: Floats, start_s: float, end_s: float) -> tuple[flo
     inside = _slice_levels(level_db, start_s, end_s)
     if len(inside) == 0:
         return 0.0, 0.0
-    limit_db = max(np.percentile(inside, 20) + _LOUD_RISE_DB, _measure_around(level_db, start_s, end_s) - _LOUD_DROP_DB)
+    limit_db = max(
+        float(np.percentile(inside, 20)) + _LOUD_RISE_DB, _measure_around(level_db, start_s, end_s) - _LOUD_DROP_DB
+    )
     width = round(_QUIET_S / LEVEL_S)
-    is_loud = np.convolve(inside > limit_db, np.full(width, 1 / width), "same") > 0.5
+    is_loud = np.convolve((inside > limit_db).astype(np.float32), np.full(width, 1 / width), "same") > 0.5
     return _count_loud(is_loud) * LEVEL_S, _count_loud(is_loud[::-1]) * LEVEL_S
 
 
