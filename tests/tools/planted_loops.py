@@ -68,8 +68,8 @@ def update_without_compiler() -> Iterator[None]:
     """Gradients are compiled, optimizer and average are not."""
     original = TrainStep._compile
 
-    def compile_gradients(step: Any, graph: bool, jit_compile: bool) -> None:
-        original(step, graph, jit_compile)
+    def compile_gradients(step: Any, *arguments: Any) -> None:
+        original(step, *arguments)
         step._conclude = step._conclude_with
 
     with patch.object(TrainStep, "_compile", compile_gradients):

@@ -41,7 +41,8 @@ def design_equalizer(recorded: Sequence[Floats], drawn: Sequence[Floats]) -> Flo
     difference_M = _average_speech(recorded) - _average_speech(drawn)
     padded = np.pad(difference_M - difference_M.mean(), len(_SMOOTHING) // 2, mode="edge")
     smooth_M = np.convolve(padded, _SMOOTHING, "valid")
-    return np.clip(smooth_M - smooth_M.mean(), -_MAX_GAIN, _MAX_GAIN).astype(np.float32)
+    gains_M: Floats = np.clip(smooth_M - smooth_M.mean(), -_MAX_GAIN, _MAX_GAIN).astype(np.float32)
+    return gains_M
 
 
 def _average_speech(mels: Sequence[Floats]) -> Floats:
