@@ -37,7 +37,8 @@ def test_a_syllable_that_the_detector_missed_is_not_in_the_pause() -> None:
     missed = [(0.7, 0.0, QUIET_DB), (0.16, 0.2, LOUD_DB), (0.064, 0.1, QUIET_DB)]
     first, last = find_pauses(make_activity(*missed, (3, 1, LOUD_DB), (1, 0, QUIET_DB)))
     assert first.end_s == pytest.approx(0.7, abs=RECORD_S)
-    assert (last.length_s, first.start_s) == (pytest.approx(1, abs=RECORD_S), 0.0)
+    assert last.length_s == pytest.approx(1, abs=RECORD_S)
+    assert first.start_s == 0.0
 
 
 def test_neither_a_short_drop_nor_a_loud_one_is_a_pause() -> None:
