@@ -83,12 +83,13 @@ def pack(
     if scores is not None and not isinstance(judged.get("judge"), str):
         raise DataError(f"{scores} does not say who judged.", next_step='Add a field "judge" with a sentence about it.')
     # Before anything is written, because a packed model may be packed again into its own folder.
-    trained = {"training": _sum_up((*earlier, run_folder))}
-    if vocoder is not None:
-        trained["vocoder_training"] = _sum_up([vocoder])
+    trained = _sum_up((*earlier, run_folder))
+    of_vocoder = {} if vocoder is None else {"vocoder_training": _describe_training(vocoder)}
     bundle = _make_portable(bundle)
     write_bundle(out, bundle)
-    write_json(out / STATED_FILE_NAME, _make_card(trained, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged)))
+    write_json(
+        out / STATED_FILE_NAME, _make_card(trained, of_vocoder, bundle, out / WEIGHTS_FILE_NAME, remove_paths(judged))
+    )
     refresh_card(out)
     add_graphs(out)
     _check(out)
@@ -136,7 +137,7 @@ def _make_portable(bundle: Bundle) -> Bundle:
 
 
 def _make_card(
-    trained: Mapping[str, _Amount], bundle: Bundle, weights: Path, scores: Mapping[str, Any]
+    trained: _Amount, of_vocoder: Mapping[str, str], bundle: Bundle, weights: Path, scores: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What card.json states."""
     by_language = bundle.notes.get("trained_on", {}).get("hours_by_language", {})
@@ -148,9 +149,10 @@ def _make_card(
         "sources": [source for source in _SOURCES if languages.issuperset(source["languages"])],
         "consent": _CONSENT,
         "minutes_by_language": {language: round(60 * hours, 1) for language, hours in by_language.items()},
-        **{name: amount.describe() for name, amount in trained.items()},
-        "training_minutes": round(trained["training"].minutes, 1),
-        "training_steps": trained["training"].num_steps,
+        "training": trained.describe(),
+        **of_vocoder,
+        "training_minutes": round(trained.minutes, 1),
+        "training_steps": trained.num_steps,
         "step": bundle.notes.get("step"),
         "num_parameters": sum(int(array.size) for array in bundle.weights.values()),
         "weights": {
@@ -181,6 +183,13 @@ def _sum_up(runs: Sequence[Path]) -> _Amount:
     amounts = [_read_amount(run) for run in runs]
     minutes, num_steps = sum(one.minutes for one in amounts), sum(one.num_steps for one in amounts)
     return _Amount(minutes, num_steps, amounts[-1].device)
+
+
+def _describe_training(vocoder: Path) -> str:
+    """How long a vocoder was trained: from its run, or from the card of a packed model that has it."""
+    if (vocoder / STATED_FILE_NAME).is_file():
+        return str(read_json(vocoder / STATED_FILE_NAME, dict[str, Any])["vocoder_training"])
+    return _sum_up([vocoder]).describe()
 
 
 def _read_amount(run: Path) -> _Amount:
