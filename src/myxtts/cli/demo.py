@@ -47,8 +47,8 @@ def make_demo(
 ) -> None:
     """Try everything: hear the base model, make a small corpus, train the model on its voices, and let it speak.
 
-    The corpus is English and Persian, made with espeak-ng. Training starts from the base model, so the new voices can
-    be understood after 300 steps.
+    The corpus is English and Persian, made with espeak-ng. Training starts from the base model, so most words
+    can be understood after 300 steps.
 
     [bold]Examples[/bold]
 
