@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -101,6 +101,13 @@ def _grow(run: Path) -> Iterator[None]:
                 with (run / name).open("a", encoding="utf-8") as file:
                     file.writelines(lines[step * len(lines) // num_steps : (step + 1) * len(lines) // num_steps])
 
+    with _run_beside(write, is_over):
+        yield
+
+
+@contextmanager
+def _run_beside(write: Callable[[], None], is_over: threading.Event) -> Iterator[None]:
+    """Runs a function in a thread of its own, which ends when `is_over` is set."""
     writer = threading.Thread(target=write)
     writer.start()
     try:
@@ -143,13 +150,8 @@ def _train_in_name(run: Path) -> Iterator[None]:
                 file.write(json.dumps({"position": position, "shape": "16x475x90", **line}) + "\n")
                 position += 1
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with _run_beside(write, is_over):
         yield
-    finally:
-        is_over.set()
-        writer.join()
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Matches the average spectrum of a cloned voice to that of its recording.
 
-A model that has heard few speakers draws a new voice with an average spectrum somewhere between theirs. What it draws
-for a fixed text is therefore compared with the recording, band by band, and the difference is added to every frame that
-it speaks with this voice: an equalizer of the timbre, as in channel normalisation (Atal, 1974), the other way round.
+A model that was trained on few speakers gives a new voice an average spectrum between theirs. So the model synthesises
+a fixed text with the new voice, the average log-mel is compared with that of the recording, band by band, and the
+difference is added to every frame that is synthesised with this voice.
 Shape legend: T frames, M mel bands.
 """
 

@@ -130,14 +130,13 @@ def average_embeddings(voices: Sequence[SpeakerEmbedding], weights: Sequence[flo
     def average(arrays: Sequence[Floats]) -> Floats:
         return np.average(arrays, axis=0, weights=shares).astype(np.float32)
 
+    vector, latents = average([voice.vector for voice in voices]), average([voice.latents for voice in voices])
     found = [voice.equalizer for voice in voices if voice.equalizer is not None]
-    flat = np.zeros_like(found[0]) if found else None
+    if not found:
+        return SpeakerEmbedding(vector, latents)
+    flat = np.zeros_like(found[0])
     gains = [flat if voice.equalizer is None else voice.equalizer for voice in voices]
-    return SpeakerEmbedding(
-        average([voice.vector for voice in voices]),
-        average([voice.latents for voice in voices]),
-        average([gain for gain in gains if gain is not None]) if found else None,
-    )
+    return SpeakerEmbedding(vector, latents, average(gains))
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:

@@ -80,7 +80,7 @@ def test_the_phone_classifier_learns_from_recordings_and_teaches_the_decoder() -
     assert decoder["decoder"] > 0
 
 
-def test_a_spectrogram_like_the_recording_costs_nothing_by_the_phone_classifier() -> None:
+def test_a_frozen_phone_classifier_reads_the_same() -> None:
     classifier = PhoneClassifier(8, 5)
     mel = tf.random.stateless_normal([2, 12, 8], [1, 2])
     assert np.array_equal(classifier(mel), classifier(mel, is_frozen=True))
