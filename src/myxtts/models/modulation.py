@@ -13,7 +13,6 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
-from scipy.signal import firwin2, welch
 
 from myxtts.models.layers import count_steps
 from myxtts.types import Floats, Tensor
@@ -47,6 +46,9 @@ def filter_frames(mel_BTM: Tensor, lengths_B: Tensor, taps_K: Tensor) -> Tensor:
 
 def measure_modulation(mels: Iterable[NDArray[np.floating]]) -> NDArray[np.float64] | None:
     """Modulation spectrum [F], averaged over bands and utterances (Welch); None where all are too short."""
+    # Imported here and below: it takes a quarter of a second, which the start of a training need not wait for.
+    from scipy.signal import welch
+
     powers = [
         welch(mel_TM, nperseg=_WINDOW_FRAMES, axis=0)[1].mean(axis=1)
         for mel_TM in mels
@@ -57,6 +59,8 @@ def measure_modulation(mels: Iterable[NDArray[np.floating]]) -> NDArray[np.float
 
 def design_taps(real_F: NDArray[np.float64] | None, spoken_F: NDArray[np.float64] | None) -> Floats:
     """Linear-phase FIR filter [K], its gain the square root of the power ratio; neutral if a spectrum is missing."""
+    from scipy.signal import firwin2
+
     if real_F is None or spoken_F is None or not (np.isfinite(real_F).all() and np.isfinite(spoken_F).all()):
         return make_neutral_taps()
     ratio_F = real_F / np.maximum(spoken_F, np.finfo(np.float64).tiny)

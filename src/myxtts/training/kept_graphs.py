@@ -37,7 +37,13 @@ class LoadedGraph:
         self._name, self._handles = name.encode(), [variable.handle for variable in variables]
 
     def __call__(self, part: Packed) -> Tensor:
-        (values,) = context.context().call_function(self._name, [part.vector, *self._handles], 1)
+        eager = context.context()
+        before = eager.function_call_options
+        eager.function_call_options = _make_call_options()
+        try:
+            (values,) = eager.call_function(self._name, [part.vector, *self._handles], 1)
+        finally:
+            eager.function_call_options = before
         return values
 
     def experimental_get_tracing_count(self) -> int:
@@ -106,6 +112,14 @@ class KeptGraphs:
     def _name_file(self, part: Packed) -> str:
         parts = (self._key, part.layout, _hash_code(), keras.__version__)
         return f"traced-{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.graph"
+
+
+@cache
+def _make_call_options() -> Any:
+    """Options of a call without Grappler: it takes a second, and XLA compiles all that it could improve."""
+    config = tf.compat.v1.ConfigProto.FromString(context.context().function_call_options.config_proto_serialized)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return context.FunctionCallOptions(config_proto=config)
 
 
 def _describe(variable: Any) -> str:

@@ -130,10 +130,12 @@ class TrainingLoop:
             if self.run.checkpoint is not None:
                 # Not before: until here anything that does not fit leaves the run as it was.
                 self.run.begin_session()
-            if self.run.is_chief:
-                self._saver.load_calibration()
+            # Beside the compiling, which leaves Python idle.
+            calibration = self._reader.submit(self._saver.load_calibration) if self.run.is_chief else None
             held.callback(self._stop_compiling)
             self._trace_shapes()
+            if calibration is not None:
+                calibration.result()
             while self._run_steps(feed):
                 # Batches bring durations from now on.
                 feeds.close()

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from myxtts.models.reference_encoder import Voice
 from myxtts.models.xtts import XTTS, SpokenText
@@ -166,6 +165,9 @@ def measure_warped_distance(one_TM: NDArray[Any], other_TM: NDArray[Any]) -> flo
     A step in both costs its difference twice and a step in one once (symmetric weights, Sakoe and Chiba 1978), so that
     all paths have the same length, by which the cost is divided.
     """
+    # Imported here: the start of a training need not wait for it.
+    from scipy.spatial.distance import cdist
+
     if len(one_TM) == 0 or len(other_TM) == 0 or not (np.isfinite(one_TM).all() and np.isfinite(other_TM).all()):
         return math.inf
     costs = cdist(one_TM, other_TM, "cityblock") / one_TM.shape[1]
