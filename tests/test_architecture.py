@@ -89,7 +89,7 @@ SHORT_ON_PURPOSE = {
     "config/choices.py",
     "features/extract.py",
     "serve/metrics.py",
-    "synthesis/equalizer.py",
+    "synthesis/cloning.py",
     "training/voice/augment.py",
 }
 FORBIDDEN_MODULE_NAMES = {"utils", "util", "common", "helpers", "misc", "core"}

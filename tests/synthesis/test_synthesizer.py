@@ -186,6 +186,21 @@ def test_a_cloned_voice_has_the_average_spectrum_of_its_recording(speaker: Synth
     np.testing.assert_allclose(drawn - plain, np.broadcast_to(voice.equalizer, plain.shape), atol=1e-4)
 
 
+def test_a_cloned_voice_is_corrected_only_towards_its_recording(
+    speaker: Synthesizer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = speaker.loaded.find_voice(place / "0.wav")
+    encoded = average_embeddings([speaker.engine.encode_reference(mel_RM) for mel_RM in source.references])
+    monkeypatch.setattr("myxtts.synthesis.synthesizer.correct_embedding", lambda voice, _heard: voice_away(voice))
+    away = speaker.encode_voice(place / "0.wav")
+    np.testing.assert_array_equal(away.vector, encoded.vector)
+
+
+def voice_away(voice: SpeakerEmbedding) -> SpeakerEmbedding:
+    """The opposite voice: the model's speech with it cannot be nearer to the recording."""
+    return replace(voice, vector=-voice.vector)
+
+
 def test_several_recordings_are_averaged(speaker: Synthesizer, place: Path) -> None:
     paths = [place / "0.wav", place / "1.wav"]
     single = average_embeddings([speaker.encode_voice(path) for path in paths])

@@ -18,7 +18,7 @@ import numpy as np
 from myxtts.errors import DataError, StorageError, warn_user
 from myxtts.features.griffin_lim import fade_ends
 from myxtts.runtime.load_tensorflow import explain_missing_tensorflow, has_tensorflow
-from myxtts.synthesis.equalizer import choose_calibration, design_equalizer
+from myxtts.synthesis.cloning import choose_calibration, correct_embedding, design_equalizer
 from myxtts.synthesis.loaded_bundle import (
     KnownVocoder,
     LoadedBundle,
@@ -258,7 +258,7 @@ class Synthesizer:
             return average_embeddings([self.resolve(part) for part, _ in source.mixed], weights)
         with self._lock:
             voice = average_embeddings([self.engine.encode_reference(mel_RM) for mel_RM in source.references])
-            voice = self._equalize(voice, source)
+            voice = self._match_recording(voice, source)
         if source.name:
             self._warn(f"The voice {source.name!r} was saved with an earlier checkpoint: it is computed again.")
             try:
@@ -268,12 +268,22 @@ class Synthesizer:
                 self._warn(f"It could not be saved, so it will be made again the next time too. {error}")
         return voice
 
-    def _equalize(self, voice: SpeakerEmbedding, source: VoiceSource) -> SpeakerEmbedding:
-        """The voice with an equalizer, for which the model says a sentence or two; call it with the lock held."""
+    def _match_recording(self, voice: SpeakerEmbedding, source: VoiceSource) -> SpeakerEmbedding:
+        """The voice with equalizer and corrected embedding, for which the model says sentences; hold the lock."""
         language, texts = choose_calibration(self.loaded.spec.languages, source.language)
         pieces = [piece for text in texts for piece in self.loaded.plan(text, language) if len(piece.ids)]
-        drawn = [self.engine.make_mel(piece.ids, language, voice, SpeechOptions()) for piece in pieces]
-        return replace(voice, equalizer=design_equalizer(source.references, drawn)) if drawn else voice
+        if not pieces:
+            return voice
+
+        def equalize(asked: SpeakerEmbedding) -> tuple[SpeakerEmbedding, SpeakerEmbedding]:
+            """The voice with its equalizer, and what the reference encoder hears of it."""
+            drawn = [self.engine.make_mel(piece.ids, language, asked, SpeechOptions()) for piece in pieces]
+            equalizer = design_equalizer(source.references, drawn)
+            return replace(asked, equalizer=equalizer), self.engine.encode_reference(np.concatenate(drawn) + equalizer)
+
+        plain, heard = equalize(voice)
+        corrected, heard_then = equalize(correct_embedding(voice, heard))
+        return corrected if heard_then.compare(voice) > heard.compare(voice) else plain
 
     def encode_voice(self, voice: VoiceLike) -> SpeakerEmbedding:
         """Returns the speaker embedding of one recording, or the average of several, to be used again or saved."""

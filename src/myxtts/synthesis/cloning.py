@@ -1,8 +1,9 @@
-"""Matches the average spectrum of a cloned voice to that of its recording.
+"""Brings a cloned voice nearer to its recording, by what the model says with it.
 
-A model that was trained on few speakers gives a new voice an average spectrum between theirs. So the model synthesises
-a fixed text with the new voice, the average log-mel is compared with that of the recording, band by band, and the
-difference is added to every frame that is synthesised with this voice.
+A model that was trained on few speakers draws a new voice towards theirs. So it synthesises a fixed text with the new
+voice, and what it did is compared with the recording: the average log-mel, band by band, whose difference is added to
+every frame of this voice (equalizer); and the embedding that the reference encoder finds in it, whose difference is
+added to the embedding that synthesis is asked for.
 Shape legend: T frames, M mel bands.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from myxtts.synthesis.voices import SpeakerEmbedding
 from myxtts.types import Floats
 
 _LOUD_RANGE = 3.5
@@ -20,6 +22,8 @@ _MAX_GAIN = 1.2
 """Most that a band is changed, natural logarithm: 10 dB. A telephone's missing band is not copied in full."""
 _SMOOTHING = np.hanning(9)[1:-1] / np.hanning(9).sum()
 """Weights of neighbouring bands: a few seconds of other words differ in single bands by chance."""
+_CORRECTION = 0.7
+"""Share of the difference of embeddings that is added: a step that is a little short does not overshoot."""
 _NUM_PROMPTS = 2
 _COUNTING = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12."
 """Text for languages that the project has no sentences of: every front end reads numbers."""
@@ -43,6 +47,13 @@ def design_equalizer(recorded: Sequence[Floats], drawn: Sequence[Floats]) -> Flo
     smooth_M = np.convolve(padded, _SMOOTHING, "valid")
     gains_M: Floats = np.clip(smooth_M - smooth_M.mean(), -_MAX_GAIN, _MAX_GAIN).astype(np.float32)
     return gains_M
+
+
+def correct_embedding(voice: SpeakerEmbedding, heard: SpeakerEmbedding) -> SpeakerEmbedding:
+    """The embedding to ask for instead of `voice`, where the model's speech sounds like `heard`; as long as before."""
+    vector = voice.vector + _CORRECTION * (voice.vector - heard.vector)
+    vector *= np.linalg.norm(voice.vector) / max(float(np.linalg.norm(vector)), float(np.finfo(np.float32).tiny))
+    return SpeakerEmbedding(vector, voice.latents + np.float32(_CORRECTION) * (voice.latents - heard.latents))
 
 
 def _average_speech(mels: Sequence[Floats]) -> Floats:
