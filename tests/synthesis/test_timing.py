@@ -12,7 +12,7 @@ from tests.synthesis.small_models import DATA, write_small_bundle
 
 from myxtts.errors import ConfigError, DataError, UsageError
 from myxtts.synthesis.synthesizer import Synthesizer
-from myxtts.synthesis.timing import TimedSentence, TimedText, TimedWord, write_subtitles
+from myxtts.synthesis.timing import TimedSentence, TimedText, TimedWord, trim_silence, write_subtitles
 from myxtts.synthesis.voices import SpeakerEmbedding
 from myxtts.text.frontend import FrontEnd
 
@@ -135,3 +135,22 @@ def test_subtitles_are_read_by_what_reads_subtitles(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))["sentences"][0]["words"][1]["end_s"] == 3661.5
     with pytest.raises(UsageError, match=r"\.srt"):
         write_subtitles(tmp_path / "x.txt", sentences)
+
+
+def test_long_silence_at_the_ends_of_a_piece_is_cut_with_its_frames() -> None:
+    mel_TM = np.full((100, 8), -11.0, np.float32)
+    mel_TM[40:60] = -2.0
+    timed = TimedText((), np.array([30, 0, 12, 18, 40, 0], np.int32), 2, 3)
+    trimmed, short_TM = trim_silence(timed, mel_TM)
+    assert len(short_TM) == trimmed.num_frames == 8 + 20 + 12
+    np.testing.assert_array_equal(short_TM, mel_TM[32:72])
+    # The border between the second and the third token is still behind frame 60.
+    assert trimmed.token_frames.tolist() == [0, 28, 12]
+
+
+def test_a_piece_without_silence_stays_as_it_is() -> None:
+    mel_TM = np.random.default_rng(0).normal(-3.0, 0.1, (50, 8)).astype(np.float32)
+    timed = TimedText((), np.array([10, 0, 20, 20], np.int32), 2, 2)
+    trimmed, same_TM = trim_silence(timed, mel_TM)
+    np.testing.assert_array_equal(same_TM, mel_TM)
+    np.testing.assert_array_equal(trimmed.state_frames, timed.state_frames)

@@ -29,7 +29,7 @@ from myxtts.synthesis.loaded_bundle import (
 )
 from myxtts.synthesis.options import SPEED_LIMITS, SpeechArguments, SpeechOptions
 from myxtts.synthesis.sentences import Piece, join_turns
-from myxtts.synthesis.timing import SpokenPiece, TimedSentence, time_sentences
+from myxtts.synthesis.timing import SpokenPiece, TimedSentence, time_sentences, trim_silence
 from myxtts.synthesis.voices import SpeakerEmbedding, VoiceSource, average_embeddings
 from myxtts.types import Floats, Say, Waveform
 
@@ -213,6 +213,8 @@ class Synthesizer:
                 timed = self.engine.time_text(piece.ids, piece.language, voice, options.speed)
                 timed = timed if options.seconds is None else timed.stretch(frames[number])
                 mel_TM = self.engine.decode(timed, voice, replace(options, seed=seed))
+                if options.seconds is None:
+                    timed, mel_TM = trim_silence(timed, mel_TM)
                 samples = self.engine.make_sound(mel_TM, seed)
             wave = Waveform(joiner.join(samples, silence_s), self.rate)
             yield SpokenPiece(piece, wave, silence_s, timed.token_frames)

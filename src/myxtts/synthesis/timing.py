@@ -1,6 +1,6 @@
 """Times of a spoken text: frames of each token, times of words and sentences, and subtitles from them.
 
-Shape legend: N tokens, S states of tokens.
+Shape legend: N tokens, S states of tokens, T frames, M mel bands.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from myxtts.text.frontend import FrontEnd
 from myxtts.text.inventory import SPACE, SPECIALS
 from myxtts.text.ipa import parse_word, split_ipa
 from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer
-from myxtts.types import Waveform
+from myxtts.types import Floats, Waveform
 
 MAX_FRAMES = 6144
 """The longest piece that can be synthesised."""
+_SILENCE_RANGE = 3.5
+"""Frames this far below the loudest are silence: natural logarithm of the magnitude, 30 dB."""
+_FRAMES_BEFORE, _FRAMES_BEHIND = 8, 12
+"""Silent frames that stay at the ends of a piece, about 0.1 s: soft consonants are among them."""
 SUBTITLE_ENDINGS = (".srt", ".vtt", ".json")
 
 
@@ -59,6 +63,15 @@ class TimedText:
         """Returns the text with all durations scaled so that it lasts exactly `num_frames`."""
         ends_S = np.floor(np.cumsum(self.state_frames, dtype=np.float64) * (num_frames / self.num_frames) + 0.5)
         return replace(self, state_frames=np.diff(ends_S, prepend=0).astype(np.int32))
+
+
+def trim_silence(timed: TimedText, mel_TM: Floats) -> tuple[TimedText, Floats]:
+    """Cuts long silence off both ends of a piece: cloned voices begin like their recordings, with noise and a pause."""
+    level_T = np.logaddexp.reduce(mel_TM, axis=1)
+    heard = np.flatnonzero(level_T > level_T.max() - _SILENCE_RANGE)
+    start, stop = max(0, heard[0] - _FRAMES_BEFORE), min(len(mel_TM), heard[-1] + 1 + _FRAMES_BEHIND)
+    ends_S = np.clip(np.cumsum(timed.state_frames), start, stop) - start
+    return replace(timed, state_frames=np.diff(ends_S, prepend=0).astype(np.int32)), mel_TM[start:stop]
 
 
 def check_length(timed: TimedText, mel: MelDefinition) -> None:
