@@ -19,6 +19,9 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError
 from myxtts.models.bundle import Bundle, read_bundle
 from myxtts.storage.json_file import JsonLines
+from myxtts.tools.report.verdict import Progress, judge
+from myxtts.tools.run_files import read_run
+from myxtts.tools.words import Translator
 from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.voice.fine_tuning import follow_bundle
 
@@ -355,6 +358,9 @@ def test_fine_tuning_takes_what_fits_and_says_so(trainings: Trainings) -> None:
     assert "% of the parameters" in said
     assert "Speakers: 2 known. " in said
     assert "Trained from scratch, because they are new or have another shape: decoder." in said
+    verdict = judge(Progress.of_run(read_run(trainings.path("tuned"))), Translator())
+    assert "do not expect clear words yet" not in verdict, verdict
+    assert "do not expect clear words yet" in judge(Progress.of_run(read_run(trainings.path("short"))), Translator())
     widths = {"text_width": 64, "decoder_width": 64, "reference_width": 32}
     outcome = trainings.run("foreign", {"steps": 1, **widths}, init_from=origin)
     assert outcome.status != 0
