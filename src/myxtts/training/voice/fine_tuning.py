@@ -169,7 +169,7 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
     if fresh:
         more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
         lines.append(f"Trained from scratch, because they are new or have another shape: {', '.join(fresh[:5])}{more}.")
-    dropped = [name for name in origin.weights if name not in named]
+    dropped = [name for name in origin.weights if name not in named and name not in tables]
     if dropped:
         lines.append(f"Dropped from --init-from, because this model has no such part: {_list_names(dropped)}.")
     return lines
