@@ -32,7 +32,7 @@ GROUPS: Mapping[str, Mapping[Language, str]] = {
     "training.multi_gpu": {"en": "Devices of training", "fa": "GPUهای آموزش"},
     "training.durations": {"en": "Alignment, compilation and precision", "fa": "alignment، کامپایل و دقت عددی"},
     "training.gradient_accumulation_steps": {"en": "Optimiser", "fa": "optimizer"},
-    "training.adapt": {"en": "Adaptation", "fa": "تطبیق با صدای تازه"},
+    "training.adapt": {"en": "Adaptation", "fa": "تطبیق با صدای جدید"},
 }
 """Each group by the setting it begins with."""
 

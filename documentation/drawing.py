@@ -7,13 +7,23 @@ from html import escape
 from typing import Literal
 
 Kind = Literal["plain", "work", "good", "warn", "bad"]
-_FILLS: dict[Kind, tuple[str, str]] = {
-    "plain": ("#ffffff", "#8a93a6"),
-    "work": ("#e8eefc", "#2f5fd0"),
-    "good": ("#e3f5ee", "#1f9d78"),
-    "warn": ("#fdf3dc", "#c2a012"),
-    "bad": ("#fde8e1", "#d9632b"),
+_COLOURS: dict[Kind, tuple[str, str, str]] = {
+    "plain": ("#ffffff", "#1b1f28", "#8a93a6"),
+    "work": ("#e8eefc", "#22304f", "#4b78e0"),
+    "good": ("#e3f5ee", "#173a30", "#1f9d78"),
+    "warn": ("#fdf3dc", "#3d3212", "#c2a012"),
+    "bad": ("#fde8e1", "#44261a", "#d9632b"),
 }
+"""Fill of a box on light and on dark pages, and its border."""
+_LIGHT = "".join(f".{kind}{{fill:{light};stroke:{line}}}" for kind, (light, _, line) in _COLOURS.items())
+_DARK = "".join(f".{kind}{{fill:{dark}}}" for kind, (_, dark, _) in _COLOURS.items())
+_STYLE = (
+    "text{font-family:system-ui,'Segoe UI',Vazirmatn,'Noto Sans Arabic',Tahoma,'DejaVu Sans',sans-serif;"
+    "fill:#1c2230;text-anchor:middle}path{fill:none;stroke:#5c6475;stroke-width:1.6}"
+    ".head{fill:#5c6475;stroke:none}rect{stroke-width:1.4}.ground{fill:#f6f7f9;stroke:#e2e5ea}"
+    f"{_LIGHT}@media (prefers-color-scheme:dark){{text{{fill:#e7eaf0}}path{{stroke:#a3acbd}}"
+    f".head{{fill:#a3acbd;stroke:none}}.ground{{fill:#12151b;stroke:#2d333f}}{_DARK}}}"
+)
 _LINE_HEIGHT, _SMALL, _LETTER_WIDTH = 19, 12.5, 7.0
 
 
@@ -29,11 +39,8 @@ class Drawing:
 
     def add_box(self, x: int, y: int, width: int, height: int, lines: Sequence[str], kind: Kind = "plain") -> None:
         """A box whose first line is bold; the others are smaller."""
-        fill, stroke = _FILLS[kind]
         left = self._width - x - width if self._is_mirrored else x
-        self._parts.append(
-            f'<rect x="{left}" y="{y}" width="{width}" height="{height}" rx="9" fill="{fill}" stroke="{stroke}"/>'
-        )
+        self._parts.append(f'<rect class="{kind}" x="{left}" y="{y}" width="{width}" height="{height}" rx="9"/>')
         top = y + height / 2 - (len(lines) - 1) * _LINE_HEIGHT / 2 + 5
         for number, line in enumerate(lines):
             self._write(left + width / 2, top + number * _LINE_HEIGHT, line, is_bold=number == 0)
@@ -68,10 +75,8 @@ class Drawing:
             f"<title>{escape(self._title)}</title>\n"
             '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
             'orient="auto-start-reverse"><path class="head" d="M0 0 L10 5 L0 10 z"/></marker></defs>\n'
-            "<style>text{font-family:system-ui,'Segoe UI',Vazirmatn,'Noto Sans Arabic',Tahoma,'DejaVu Sans',sans-serif;"
-            "fill:#1c2230;text-anchor:middle}path{fill:none;stroke:#5c6475;stroke-width:1.6}"
-            ".head{fill:#5c6475;stroke:none}rect{stroke-width:1.4}</style>\n"
-            f'<rect width="{self._width}" height="{self._height}" rx="12" fill="#f6f7f9" stroke="#e2e5ea"/>\n'
+            f"<style>{_STYLE}</style>\n"
+            f'<rect class="ground" width="{self._width}" height="{self._height}" rx="12"/>\n'
             f"{parts}\n</svg>\n"
         )
 

@@ -181,7 +181,7 @@ FIGURES: tuple[Figure, ...] = (
                 "{tensorflow:.2f} s with TensorFlow",
             ),
             "fa": (
-                "از اجرای برنامه تا اولین صدا، با مدلی که به ONNX برده شده (export)",
+                "از اجرای برنامه تا اولین صدا، با مدل export‌شده به ONNX",
                 "{own:.2f} ثانیه",
                 "{tensorflow:.2f} ثانیه با TensorFlow",
             ),

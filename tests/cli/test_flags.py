@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from myxtts.cli.help import ADVANCED, OTHER, SPEED, WHAT, WHERE
 from myxtts.cli.main import app
 from myxtts.cli.settings import SETTING_FLAGS
-from myxtts.config.catalogue import FIELDS
+from myxtts.config.catalogue import FIELDS, look_up
+from myxtts.config.choices import list_presets
+from myxtts.config.schema import XTTSConfig
 from myxtts.config.values import format_scalar
 
 LIST = Path(__file__).with_name("flags.txt")
@@ -105,8 +107,12 @@ def test_commands_are_in_groups_in_the_order_of_use() -> None:
 
 @pytest.mark.parametrize("flag", [flag for flag in SETTING_FLAGS if flag.value is None], ids=lambda flag: flag.flag)
 def test_the_default_in_help_is_that_of_the_setting(flag: Any) -> None:
-    default = FIELDS[flag.keys[0]].default
-    assert flag.default == format_scalar(default) or default is None
+    key = flag.keys[0]
+    default = FIELDS[key].default
+    by_size = {size: look_up(XTTSConfig(model_size=size), key) for size in list_presets("model_size")}
+    others = [f"{size} {value}" for size, value in by_size.items() if key != "model_size" and value != default]
+    shown = f"{format_scalar(default)} ({', '.join(others)})" if others else format_scalar(default)
+    assert flag.default == shown or default is None
 
 
 def test_a_command_shows_only_the_flags_that_act_in_it() -> None:

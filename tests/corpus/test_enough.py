@@ -50,7 +50,7 @@ def test_small_corpus_lacks_sounds_pairs_and_silence(ljspeech: Path, phonemes: F
     assert 0.05 < coverage.pair_share < 0.5
     assert any("these sounds are missing" in line for line in needs.lacking)
     assert needs.minutes == {"": pytest.approx(0.5)} or list(needs.minutes.values()) == [pytest.approx(0.5)]
-    assert any("75 minutes" in line and "have not been measured" in line for line in needs.lines)
+    assert any("75 minutes of one voice" in line and "adapted to 5 minutes" in line for line in needs.lines)
 
 
 @needs_espeak

@@ -141,8 +141,9 @@ def test_a_store_of_another_corpus_is_refused(stored: SmallCorpus, tmp_path: Pat
     twin = stored.copy(tmp_path / "twin")
     for number, id in enumerate(list(twin.lines)):
         twin.add(id, seed=100 + number)
-    with pytest.raises(DataError, match=r"belong to another corpus.* 0 of their 10"):
+    with pytest.raises(DataError, match=r"belong to another corpus.* 0 of their 10") as caught:
         precompute(twin.prepare(), stored.store_folder, DATA, num_threads=1)
+    assert "--cache-dir" in caught.value.next_step
     assert stored.take_snapshot() == before
 
 

@@ -16,8 +16,12 @@ from tests.fork_process import KILLED, ForkProcess, Outcome
 from tests.training.trainer_programs import COARSE, make_data
 
 from myxtts.config.schema import XTTSConfig
+from myxtts.errors import ConfigError
 from myxtts.models.bundle import Bundle, read_bundle
 from myxtts.storage.json_file import JsonLines
+from myxtts.tools.report.verdict import Progress, judge
+from myxtts.tools.run_files import read_run
+from myxtts.tools.words import Translator
 from myxtts.training.run.checkpoint import Checkpoint, CheckpointFolder
 from myxtts.training.voice.fine_tuning import follow_bundle
 
@@ -354,12 +358,15 @@ def test_fine_tuning_takes_what_fits_and_says_so(trainings: Trainings) -> None:
     assert "% of the parameters" in said
     assert "Speakers: 2 known. " in said
     assert "Trained from scratch, because they are new or have another shape: decoder." in said
+    verdict = judge(Progress.of_run(read_run(trainings.path("tuned"))), Translator())
+    assert "do not expect clear words yet" not in verdict, verdict
+    assert "do not expect clear words yet" in judge(Progress.of_run(read_run(trainings.path("short"))), Translator())
     widths = {"text_width": 64, "decoder_width": 64, "reference_width": 32}
     outcome = trainings.run("foreign", {"steps": 1, **widths}, init_from=origin)
     assert outcome.status != 0
     assert "of the parameters can be initialised" in outcome.error
     assert "model.text_width is 64, there 16" in outcome.error
-    assert "Leave out --model-size" in outcome.error
+    assert "Leave out the model settings" in outcome.error
 
 
 @pytest.mark.usefixtures("short")
@@ -369,13 +376,34 @@ def test_fine_tuning_has_the_shape_of_the_bundle_unless_another_is_asked_for(tra
     assert config.model == bundle.model_config == trainings.config.model
     assert (config.data.n_mels, config.data.text_frontend) == (8, "characters")
     assert lines == ["Model size: as in --init-from."]
-    config, lines = follow_bundle(XTTSConfig(model_size="normal", dropout=0.3), bundle)
+    config, lines = follow_bundle(XTTSConfig(decoder_width=768, dropout=0.3), bundle)
     assert (config.model.decoder_width, config.model.dropout) == (768, 0.3)
-    assert "model.decoder_width 768 instead of 16" in lines[0]
+    assert "model.decoder_width 768 instead of 16" in lines[1]
     tiny = replace(bundle, model_config=XTTSConfig(model_size="tiny").model)
     config, lines = follow_bundle(XTTSConfig(), tiny)
     assert (config.model_size, config.model, config.data.batch_size) == ("tiny", tiny.model_config, 8)
     assert lines == ["Model size: as in --init-from (model size tiny)."]
+
+
+@pytest.mark.usefixtures("short")
+def test_a_model_size_does_not_change_the_model_that_is_fine_tuned(trainings: Trainings) -> None:
+    tiny = XTTSConfig(model_size="tiny").model
+    deep = replace(trainings.read_bundle("short"), model_config=tiny.model_copy(update={"decoder_layers": 10}))
+    config, (line,) = follow_bundle(XTTSConfig(model_size="tiny"), deep)
+    assert config.model == deep.model_config
+    assert line.startswith("Kept as in --init-from: model.decoder_layers 10 (model_size tiny has 6).")
+    assert "--set model.decoder_layers=" in line
+    config, lines = follow_bundle(XTTSConfig(model_size="tiny", decoder_layers=6), deep)
+    assert config.model == tiny
+    assert "as asked: model.decoder_layers 6 instead of 10." in lines[-1]
+    assert follow_bundle(XTTSConfig(), deep)[0].model_size == "tiny"
+    with pytest.raises(ConfigError, match=r"model\.decoder_width is 256, not 512") as caught:
+        follow_bundle(XTTSConfig(model_size="small"), deep)
+    assert "--model-size tiny" in caught.value.next_step
+    other = replace(deep, model_config=tiny.model_copy(update={"decoder_width": 280}))
+    with pytest.raises(ConfigError, match=r"model\.decoder_width is 280, not 256") as caught:
+        follow_bundle(XTTSConfig(model_size="tiny"), other)
+    assert "leave out the model size" in caught.value.next_step
 
 
 def test_settings_that_do_not_fit_leave_the_run_as_it_was(trainings: Trainings) -> None:

@@ -95,7 +95,9 @@ SETTING_FLAGS: tuple[SettingFlag, ...] = (
         panel=WHERE,
         value=True,
     ),
-    SettingFlag("--batch-size", ("data.batch_size",), "Utterances per step, or auto.", "N", "32", SPEED),
+    SettingFlag(
+        "--batch-size", ("data.batch_size",), "Utterances per step, or auto.", "N", "32 (tiny 8, big 16)", SPEED
+    ),
     SettingFlag("--gpu-card", ("gpu_card",), f"Batch, threads and buffer for {_CARDS}.", "CARD", panel=SPEED),
     SettingFlag(
         "--preprocessing-mode",

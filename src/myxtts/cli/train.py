@@ -32,7 +32,7 @@ def run_train(
     init_from: Annotated[
         str | None,
         option(
-            "Fine-tune: start with the weights of this run or bundle, or base for the model of the package.",
+            "Fine-tune: start with this run or bundle, or base for the model of the package, and keep its model size.",
             "RUN",
             WHAT,
             flag="--init-from",

@@ -81,7 +81,7 @@ class ModelConfig(Section):
     phone_classifier: bool = _shape(
         False,
         "Train a phone classifier beside the model, by which the decoder learns to keep phones apart.",
-        fa="آموزش یک phone classifier در کنار مدل، تا decoder واج‌ها را از هم متمایز نگه دارد.",
+        fa="آموزش یک phone classifier در کنار مدل، تا decoder آواها را از هم متمایز نگه دارد.",
     )
 
     @model_validator(mode="after")

@@ -232,8 +232,8 @@ class TrainingConfig(Section):
         None,
         "With --init-from: adapt the model to a new voice in languages that it knows (voice), or train all of it, for "
         "new languages too (all); null adapts to corpora of less than 15 minutes if no length is given.",
-        fa="همراه `--init-from`: مدل با یک صدای تازه در زبان‌هایی که بلد است تطبیق داده شود (`voice`)، یا همهٔ مدل "
-        "آموزش ببیند، برای زبان‌های تازه هم (`all`)؛ با `null` فقط برای دیتاست کمتر از ۱۵ دقیقه و بدون طول آموزش.",
+        fa="همراه `--init-from`: مدل با یک صدای جدید در زبان‌هایی که بلد است تطبیق داده شود (`voice`)، یا همهٔ مدل "
+        "آموزش ببیند، برای زبان‌های جدید هم (`all`)؛ با `null` فقط برای دیتاست کمتر از ۱۵ دقیقه و بدون طول آموزش.",
         resume=refuse(NEW_WEIGHTS),
         scope="voice",
     )

@@ -169,6 +169,6 @@ def is_list_of(corpus: Corpus, path: Path, folder: Path) -> bool:
         raise DataError(
             f"The features in {folder} belong to another corpus: they were computed from the recordings in "
             f"{roots[0]}, of which {num_same} of {len(listed)} that were compared are in {path}.",
-            next_step="Use another feature cache for these recordings: --cache-dir DIR.",
+            next_step=f"Give these recordings their own feature cache: --cache-dir {Path(wanted).name}_features.",
         )
     return False

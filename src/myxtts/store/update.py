@@ -133,7 +133,8 @@ def find_changes(folder: Path, state: StoreState, corpus: Corpus) -> CorpusChang
         raise DataError(
             f"The features in {folder} belong to another corpus: they were computed from {known}, and "
             f"{changes.num_same:,} of their {num_stored:,} utterances are in {corpus.file}.",
-            next_step="Use another --cache-dir for this corpus, or give the corpus of these features.",
+            next_step=f"Give this corpus its own feature cache: --cache-dir {corpus.file.parent.name}_features. "
+            "Or name the corpus of these features.",
         )
     return changes
 

@@ -160,6 +160,7 @@ class Trainer:
             override=self._override,
             fingerprints=opened.data.fingerprint(),
             arguments=self._arguments,
+            is_fine_tuning=opened.origin is not None,
             warn=display.say,
             is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
         )

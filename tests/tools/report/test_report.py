@@ -41,6 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         ({}, "was not measured: listen", "recogniser"),
         ({"total_steps": 16_000}, "Continue to step 16,000.", "--resume"),
         ({"step": 300, "scores": FALLING[:1]}, "After 300 steps, do not expect clear words", "improves ("),
+        ({"step": 300, "is_fine_tuned": True}, "was not measured: listen", "do not expect"),
         ({"scores": FLAT}, "has not improved since step 4,000 (best 1.00). More steps alone", "Train longer"),
         ({"scores": FLAT, "patience": 6}, "Early stopping ended it", "Train longer"),
         ({"evaluation": {"character_error": 0.03, "word_error": 0.08, "step": 9000}}, "speaks clearly.", "listen to"),

@@ -18,11 +18,11 @@ from myxtts.storage.json_file import is_number, try_read_json
 from myxtts.tools.report.curves import find_measures
 from myxtts.tools.run_files import RunFiles, count_steps
 from myxtts.tools.words import Translator
-from myxtts.training.run.folder import hide_private
+from myxtts.training.run.folder import FINE_TUNING, hide_private
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, SPECTRAL_DISTANCE, VOCODER
 
 _FEW_STEPS = 2000
-"""Models of any size speak no clear words before about so many steps."""
+"""Models of any size speak no clear words before about so many steps, unless they began with those of another one."""
 _CLEAR, _UNDERSTOOD, _HARD = 0.05, 0.15, 0.4
 """Character errors of a recogniser up to which speech is clear, mostly understood, or hard to understand."""
 _STILL_SHARE = 0.15
@@ -43,6 +43,7 @@ class Progress:
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     patience: int = 0
     is_vocoder: bool = False
+    is_fine_tuned: bool = False
 
     @classmethod
     def of_run(cls, run: RunFiles) -> Progress:
@@ -57,6 +58,7 @@ class Progress:
             evaluation=read_evaluation(run.path),
             patience=patience if isinstance(patience, int) else 0,
             is_vocoder=find_measures(run.path) is VOCODER,
+            is_fine_tuned=bool(run.sessions and run.sessions[0].get(FINE_TUNING)),
         )
 
 
@@ -98,7 +100,7 @@ def _judge_voice(progress: Progress, tr: Translator) -> Iterator[str]:
             characters=tr.share(error),
             step=tr.count(progress.evaluation.get("step") or 0),
         )
-    elif progress.step < _FEW_STEPS:
+    elif progress.step < _FEW_STEPS and not progress.is_fine_tuned:
         yield tr("After {step} steps, do not expect clear words yet.", step=tr.count(progress.step))
     else:
         yield tr("Whether the voice is understood was not measured: listen to the samples below.")
@@ -157,5 +159,5 @@ def _advise_more(progress: Progress, tr: Translator) -> Iterator[str]:
     if progress.total_steps is not None and progress.step < progress.total_steps:
         yield tr("Continue to step {total}.", total=tr.count(progress.total_steps))
         return
-    steps = max(2 * progress.step, _FEW_STEPS)
+    steps = 2 * progress.step if progress.is_fine_tuned else max(2 * progress.step, _FEW_STEPS)
     yield tr("Train longer: {command}", command=f"myxtts train --resume {progress.run} --steps {steps}")

@@ -93,6 +93,8 @@ def _find_version(package: str) -> str:
 
 
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
+FINE_TUNING = "fine_tuning"
+"""Key of a session in environment.json: whether the run began with the weights of another model."""
 METRICS_FILE_NAME = "metrics.jsonl"
 TEXT_FROZEN = "text_rests"
 """Key of the line in metrics.jsonl that marks the step at which the text side was frozen."""
@@ -131,7 +133,7 @@ class RunFolder:
         self.skipped = JsonLines(own / SKIPPED_FILE_NAME, warn)
         self.checkpoint: Checkpoint | None = None
         self.messages: list[str] = []
-        self._session: tuple[XTTSConfig, Mapping[str, str], Sequence[str] | None]
+        self._session: tuple[XTTSConfig, Mapping[str, str], Sequence[str] | None, bool]
 
     @classmethod
     def open(
@@ -142,6 +144,7 @@ class RunFolder:
         override: bool = False,
         fingerprints: Mapping[str, str] | None = None,
         arguments: Sequence[str] | None = None,
+        is_fine_tuning: bool = False,
         warn: Say = warn_user,
         is_chief: bool = True,
     ) -> Self:
@@ -156,7 +159,7 @@ class RunFolder:
             if is_chief:
                 run._lock()
             run._resume(config, resume, override, fingerprints or {})
-            run._session = (config, fingerprints or {}, arguments)
+            run._session = (config, fingerprints or {}, arguments, is_fine_tuning)
             if run.checkpoint is None:
                 run.begin_session()
             undo.pop_all()
@@ -251,14 +254,15 @@ class RunFolder:
 
     def _describe_session(self) -> None:
         """Writes configuration, fingerprints and environment of this session."""
-        config, fingerprints, arguments = self._session
+        config, fingerprints, arguments, is_fine_tuning = self._session
         # Absolute paths: the run may go on from another folder.
         write_resolved(config.anchor_paths(Path.cwd()), self.path)
         known = _read_json(self.path / FINGERPRINTS_FILE_NAME) if self.step else {}
         write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints}, ensure_ascii=False)
         sessions = _read_json(self.path / ENVIRONMENT_FILE_NAME).get("sessions")
         sessions = sessions if isinstance(sessions, list) and self.step else []
-        sessions = [*sessions, {"from_step": self.step, **describe_environment(arguments)}][-_MAX_SESSIONS:]
+        session = {"from_step": self.step, FINE_TUNING: is_fine_tuning, **describe_environment(arguments)}
+        sessions = [*sessions, session][-_MAX_SESSIONS:]
         write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": sessions}, ensure_ascii=False)
         self.samples_path.mkdir(exist_ok=True)
 

@@ -17,6 +17,7 @@ import numpy as np
 from myxtts.config.catalogue import list_settings
 from myxtts.config.choices import list_presets
 from myxtts.config.schema import ModelConfig, XTTSConfig
+from myxtts.config.section import DEFAULT_ORIGIN
 from myxtts.config.values import show_value
 from myxtts.errors import ConfigError
 from myxtts.models.bundle import Bundle
@@ -28,7 +29,6 @@ from myxtts.store.reader import FeatureStore
 from myxtts.text.frontend import FrontEnd
 from myxtts.text.inventory import unpack_factors
 from myxtts.text.tokenizer import CharacterTokenizer, PhonemeTokenizer, Tokenizer, load_tokenizer
-from myxtts.training.run.resume import list_chosen
 from myxtts.training.voice.data import TrainingData, describe_sound
 
 _SYMBOLS = "text_encoder.embeddings.0"
@@ -39,6 +39,11 @@ _ROWS = {_SYMBOLS: "Symbols", _LANGUAGES: "Languages", _SPEAKERS: "Speakers"}
 """Weights whose rows are matched by name, and what their rows stand for; modifiers are parts of symbols."""
 _END_OF_BLOCK = re.compile(r"(?:text_encoder|decoder)\.blocks\.\d+\.(?:feed_forward|attention)\.back\.(?:kernel|bias)")
 """Last weights of a residual block. Zeros make a new block the identity: a deeper model begins as the bundle's."""
+_FREE = {
+    *("model.text_layers", "model.decoder_layers", "model.reference_layers"),
+    *("model.dropout", "model.guidance_dropout", "model.phone_classifier"),
+}
+"""Settings of the model in which a bundle may differ from its size: the weights that both have are of one shape."""
 LEAST_SHARE = 0.2
 """Share of the parameters that must come from the bundle: with less, training starts over in all but name."""
 _MAX_NAMES = 8
@@ -62,36 +67,72 @@ def choose_scale(config: XTTSConfig, origin: Bundle) -> dict[str, Any]:
 
 
 def follow_bundle(config: XTTSConfig, origin: Bundle | VocoderBundle) -> tuple[XTTSConfig, list[str]]:
-    """Settings with the values of the bundle where the user chose none, and sentences about it.
+    """Settings with the values of the bundle where the user named none, and sentences about it.
 
-    These are the spectrograms, and for a voice its front end and the shape of the model: with another shape hardly a
-    weight of the bundle would fit.
+    These are the spectrograms, and for a voice its front end and the shape of the model. A model size does not change
+    that shape. Raises ConfigError if it is another size: hardly a weight of the bundle would fit.
     """
-    chosen = list_chosen(config)
+    named = {key for key, source in config.origins.items() if not source.startswith((DEFAULT_ORIGIN, "preset "))}
     wanted = {f"data.{name}": value for name, value in origin.mel.items()}
+    lines = []
     if isinstance(origin, Bundle):
         wanted |= {f"data.{name}": value for name, value in origin.audio.items()}
         wanted["data.text_frontend"] = _load_tokenizer(origin).kind
-        wanted |= {f"model.{name}": value for name, value in origin.model_config.model_dump().items()}
-        size = _find_size(origin.model_config)
-        if size is not None and "model_size" not in chosen:
-            config = config.model_copy(update={"model_size": size})
+        size, shape = _find_size(origin.model_config), _name_shape(origin.model_config)
+        wanted |= shape
+        if "model_size" in named:
+            lines = _keep_shape(config, size, {key: value for key, value in shape.items() if key not in named})
+        else:
+            config = config.model_copy(update={"model_size": size}) if size else config
+            lines = [f"Model size: as in --init-from{f' (model size {size})' if size else ''}."]
     present = {setting.key: setting.value for setting in list_settings(config)}
-    update = {key: value for key, value in wanted.items() if key not in chosen and present.get(key, value) != value}
-    kept = [key for key in sorted(wanted.keys() & chosen.keys()) if chosen[key] != wanted[key]]
-    lines = []
-    if isinstance(origin, Bundle):
-        lines.append(f"Model size: as in --init-from{f' (model size {size})' if size else ''}.")
-    if kept:
-        differences = ", ".join(f"{key} {show_value(chosen[key])} instead of {show_value(wanted[key])}" for key in kept)
-        lines = [f"Different from --init-from, as asked: {differences}."]
-    return config.model_copy(update=update), lines
+    different = {key: value for key, value in wanted.items() if present.get(key, value) != value}
+    asked = [
+        f"{key} {show_value(present[key])} instead of {show_value(different[key])}"
+        for key in sorted(different.keys() & named)
+    ]
+    if asked:
+        lines.append(f"Different from --init-from, as asked: {', '.join(asked)}.")
+    return config.model_copy(update={key: value for key, value in different.items() if key not in named}), lines
+
+
+def _keep_shape(config: XTTSConfig, size: str | None, shape: dict[str, Any]) -> list[str]:
+    """Sentences on the settings in which the bundle differs from the model size that the user named.
+
+    Raises ConfigError if the size is not that of the bundle. A bundle may be deeper than its size says.
+    """
+    preset = _name_shape(config.model)
+    different = [key for key, value in shape.items() if preset[key] != value]
+    unfit = [key for key in different if key not in _FREE]
+    if unfit:
+        advice = f"use --model-size {size}" if size else "leave out the model size"
+        raise ConfigError(
+            f"The model of --init-from does not have model_size {config.model_size} "
+            f"({config.origins['model_size']}), so its weights do not fit: "
+            f"{', '.join(f'{key} is {show_value(shape[key])}, not {show_value(preset[key])}' for key in unfit)}.",
+            next_step=f"To fine-tune that model, {advice}. To train a new model of this size, leave out --init-from.",
+        )
+    if not different:
+        return [f"Model size: as in --init-from (model size {size})."]
+    kept = ", ".join(
+        f"{key} {show_value(shape[key])} (model_size {config.model_size} has {show_value(preset[key])})"
+        for key in different
+    )
+    return [f"Kept as in --init-from: {kept}. To change it, set it by name: --set {different[0]}=VALUE."]
 
 
 def _find_size(model: ModelConfig) -> str | None:
-    """Model size whose preset gives this shape; None where there is none."""
-    sizes = list_presets("model_size")
-    return next((size for size in sizes if XTTSConfig(model_size=size).model == model), None)
+    """Model size whose weights have these shapes, with any number of layers; None where there is none."""
+    shape = _name_shape(model)
+    for size in list_presets("model_size"):
+        preset = _name_shape(XTTSConfig(model_size=size).model)
+        if all(preset[key] == value for key, value in shape.items() if key not in _FREE):
+            return size
+    return None
+
+
+def _name_shape(model: ModelConfig) -> dict[str, Any]:
+    return {f"model.{name}": value for name, value in model.model_dump().items()}
 
 
 def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: FrontEnd) -> list[str]:
@@ -120,7 +161,7 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
         raise ConfigError(
             f"Only {share:.1%} of the parameters can be initialised from --init-from, less than "
             f"{LEAST_SHARE:.0%}: {_describe_shapes(shape, origin.model_config) or 'it has other weights'}.",
-            next_step="Leave out --model-size and the model settings to use those of --init-from, or train without it.",
+            next_step="Leave out the model settings to use those of --init-from, or train without --init-from.",
         )
     counts = f"{share:.1%} of the parameters, {len(named) - len(fresh)} of {len(named)} weights"
     lines = [f"Initialised from --init-from: {counts}."]
@@ -128,9 +169,9 @@ def take_weights(model: Any, shape: ModelConfig, origin: Bundle, frontend: Front
     if fresh:
         more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
         lines.append(f"Trained from scratch, because they are new or have another shape: {', '.join(fresh[:5])}{more}.")
-    dropped = [name for name in origin.weights if name not in named]
+    dropped = [name for name in origin.weights if name not in named and name not in tables]
     if dropped:
-        lines.append(f"Not used in this model: {_list_names(dropped)}.")
+        lines.append(f"Dropped from --init-from, because this model has no such part: {_list_names(dropped)}.")
     return lines
 
 
