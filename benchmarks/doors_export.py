@@ -51,9 +51,10 @@ def measure_export(run: Path) -> list[Measurement]:
 
 def export(run: Path, out: Path) -> Path:
     from myxtts.export.folder import export_onnx
-    from myxtts.synthesis.loaded_bundle import load_bundle
+    from myxtts.synthesis.loaded_bundle import choose_vocoder, load_bundle
 
-    export_onnx(load_bundle(run), "griffin_lim", out, "float32", lambda _line: None)
+    loaded, vocoder = choose_vocoder(load_bundle(run), "auto")
+    export_onnx(loaded, vocoder, out, "float32", lambda _line: None)
     return out
 
 
