@@ -93,7 +93,9 @@ def test_other_voices_are_flagged_and_do_not_get_into_clips_of_the_main_one(tmp_
     assert done.returncode == 0, done.stderr
     used = read_rows(tmp_path / "out/manifest.jsonl")
     assert not [row for row in used if row["end_s"] > first_s + 0.7 and row["start_s"] < last_s]
-    assert sum(row["end_s"] - row["start_s"] for row in used) > 0.8 * 2 * first_s
+    places = [(start + offset, end + offset) for offset in (0.0, last_s) for start, end in main.places]
+    is_used = [any(row["start_s"] <= start and end <= row["end_s"] for row in used) for start, end in places]
+    assert sum(is_used) >= 0.75 * len(places)
     strangers = read_rows(tmp_path / "out/doubtful.jsonl")
     assert any(row["doubt"].startswith("other-voice") for row in strangers)
 

@@ -41,7 +41,7 @@ _SHRINKAGE = 0.1
 _KEPT_SHARE = 0.6
 """Of the pieces, nearest to the main voice: more than half must be of it."""
 _NUM_ROUNDS, _NUM_REFINED = 10, 4
-_MIN_PIECES = 10
+_MIN_PIECES = 20
 """Fewer have no main voice."""
 _NUM_COMPARED = 1000
 """Pieces among which the densest group is looked for, which bounds the time."""
