@@ -34,8 +34,7 @@ _EMPTY = mark("there is no text")
 _LENGTH = mark("{found} s long, and clips have {low} to {high} s")
 _OF_COLLECT = mark(
     {
-        r"its similarity to the main voice is (?P<found>\S+), far below the rest": "it sounds like another voice "
-        "(similarity {found})",
+        r"its voice is \S+ times as far from the main voice as is usual": "it sounds like another voice",
         r"(?P<found>\S+) % of the samples are at full scale, .*": "clipped: {found} % of the samples are at full scale",
         r"the speech is (?P<found>\S+) dB above the noise, .*": "noisy: the speech is only {found} dB above the noise",
         r"its sound is hardly like the text \(.*\)": "the sound is hardly like the text",

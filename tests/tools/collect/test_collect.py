@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from tests.myxtts_process import run_myxtts
+from tests.synthesis.small_models import write_small_bundle
 from tests.tools.collect.spoken import ENGLISH, PERSIAN, RATE_HZ, SpokenBook, speak
 
 from myxtts.config.schema import DataConfig
@@ -79,6 +80,24 @@ def test_cuts_lie_in_pauses_and_no_speech_is_lost(corpus: Path, book: SpokenBook
         assert len(samples) / rate == pytest.approx(row["end_s"] - row["start_s"], abs=0.01)
     for start, end in book.places:
         assert any(row["start_s"] <= start and end <= row["end_s"] for row in rows)
+
+
+def test_other_voices_are_flagged_and_do_not_get_into_clips_of_the_main_one(tmp_path: Path) -> None:
+    main, other = speak(ENGLISH, "en-us", variant="f3"), speak(ENGLISH[:3], "en-us", variant="m7")
+    samples = np.concatenate([main.samples, other.samples, main.samples])
+    first_s, last_s = (len(part) / RATE_HZ for part in (main.samples, samples[: -len(main.samples)]))
+    recording = SpokenBook(samples, []).write(tmp_path / "talk.flac")
+    bundle = write_small_bundle(tmp_path / "small")
+    options = ("--out", tmp_path / "out", "--voice-model", bundle)
+    done = run_myxtts("collect", recording, *options, tensorflow=True)
+    assert done.returncode == 0, done.stderr
+    used = read_rows(tmp_path / "out/manifest.jsonl")
+    assert not [row for row in used if row["end_s"] > first_s + 0.7 and row["start_s"] < last_s]
+    places = [(start + offset, end + offset) for offset in (0.0, last_s) for start, end in main.places]
+    is_used = [any(row["start_s"] <= start and end <= row["end_s"] for row in used) for start, end in places]
+    assert sum(is_used) >= 0.75 * len(places)
+    strangers = read_rows(tmp_path / "out/doubtful.jsonl")
+    assert any(row["doubt"].startswith("other-voice") for row in strangers)
 
 
 def test_sentences_are_found_to_within_150_ms(corpus: Path, book: SpokenBook) -> None:

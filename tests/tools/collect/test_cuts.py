@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from myxtts.tools.collect.activity import LEVELS_PER_RECORD, RECORD_S, Activity
 from myxtts.tools.collect.borders import TimedText, snap_to_pauses
-from myxtts.tools.collect.cuts import Pause, Phrase, find_pauses, make_phrases, plan_clips
+from myxtts.tools.collect.cuts import Pause, Phrase, find_pauses, make_phrases, plan_clips, plan_pieces
 
 LOUD_DB, QUIET_DB = -20.0, -60.0
 
@@ -94,6 +94,19 @@ def test_a_doubtful_phrase_does_not_spoil_its_neighbours() -> None:
     pauses = make_pauses([(0.5, 2.0)] * 4)
     phrases = [Phrase(*pair, text="a", doubt="x" * (number == 1)) for number, pair in enumerate(pairwise(pauses))]
     assert [span.doubt for span in plan_clips(phrases, 2, 12)].count("x") == 1
+
+
+def test_another_voice_has_clips_of_its_own() -> None:
+    pauses = make_pauses([(0.5, 2.0)] * 4)
+    phrases = [Phrase(*pair, strangeness=1.5 * (number == 2)) for number, pair in enumerate(pairwise(pauses))]
+    spans = plan_clips(phrases, 2, 12)
+    assert [len(span.phrases) for span in spans if span.strangeness > 1] == [1]
+    assert sum(len(span.phrases) for span in spans) == len(phrases)
+
+
+def test_voices_are_compared_in_pieces_without_a_longer_pause() -> None:
+    phrases = make_phrases(make_pauses([(0.5, 1.0), (0.2, 0.8), (0.5, 3.0), (0.2, 3.0), (0.6, 0.3), (0.5, 0.1)]))
+    assert [len(piece.phrases) for piece in plan_pieces(phrases)] == [2, 1, 1]
 
 
 def test_texts_without_a_pause_between_are_joined() -> None:

@@ -31,7 +31,7 @@ def run_collect(
         Path | None, option("Text of the whole recording, or a folder with NAME.txt for each.", "PATH", WHAT)
     ] = None,
     voice_model: Annotated[
-        Path | None, option("Model whose reference encoder finds clips of other voices.", "RUN", ADVANCED)
+        Path | None, option("Model that finds clips of other voices: a run, or base.", "RUN", ADVANCED)
     ] = None,
     speaker: Annotated[str, option("Name of the speaker. \\[default: folder of each recording]", "NAME", WHAT)] = "",
     min_seconds: Annotated[float, option("Shortest clip.", "SECONDS", ADVANCED)] = 2.0,

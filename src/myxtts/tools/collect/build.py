@@ -1,7 +1,7 @@
 """`collect_corpus`: long recordings to clips, texts, a manifest for `prepare` and a rejection report.
 
-Steps for each recording: scan it, find pauses and texts, cut clips. Then for all clips: recognise, compare voices,
-judge, write. Each step keeps what it has done in the folder `.collect`, so that a start after a kill goes on there and
+Steps for each recording: scan it, find pauses and texts. Then for all: compare voices, cut clips, recognise, judge,
+write. Each step keeps what it has done in the folder `.collect`, so that a start after a kill goes on there and
 ends with the same files; a recording that has changed is done again.
 """
 
@@ -13,9 +13,11 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from myxtts.corpus.formats.base import DEFAULT_SPEAKER
 from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
@@ -23,14 +25,14 @@ from myxtts.errors import DataError, UsageError
 from myxtts.storage.atomic import explain_storage_errors, lock_directory, sweep_temporary_files, write_atomically
 from myxtts.storage.json_file import FileModel, try_read_json, write_json
 from myxtts.tools.collect.activity import Activity, open_activity, require_detector, scan_recording
-from myxtts.tools.collect.clips import CLIP_FOLDER, Clip, Journal, Measured, cut_clips, name_clips
-from myxtts.tools.collect.cuts import Phrase, find_pauses, make_phrases, plan_clips
+from myxtts.tools.collect.clips import CLIP_FOLDER, Clip, Journal, Measured, cut_clips, name_clips, read_clips
+from myxtts.tools.collect.cuts import Phrase, find_pauses, make_phrases, plan_clips, plan_pieces
 from myxtts.tools.collect.judge import Collected, Limits, format_time, judge_clips
 from myxtts.tools.collect.recordings import Recording, list_recordings, measure_length
 from myxtts.tools.collect.sources import Found, Texts, find_phrases, find_texts
-from myxtts.tools.collect.voices import embed_clips, find_foreign
+from myxtts.tools.collect.voices import measure_strangeness, measure_voices
 from myxtts.tools.recognition import Recogniser
-from myxtts.types import Say
+from myxtts.types import Say, Waveform
 
 MANIFEST_FILE, DOUBTFUL_FILE, SENTENCES_FILE = "manifest.jsonl", "doubtful.jsonl", "sentences.jsonl"
 _STATE_FOLDER, _STATE_FILE = ".collect", "collect.json"
@@ -118,8 +120,11 @@ def collect_corpus(path: Path, out: Path, options: CollectOptions, show: ShowSte
         collector = _Collector(out, options, texts, show, summary)
         with RejectionReport(out) as report:
             for recording in recordings:
-                for rejection in collector.add(recording):
+                for rejection in collector.find(recording):
                     report.add(rejection)
+            collector.compare_voices()
+            for rejection in collector.cut():
+                report.add(rejection)
             collected = collector.finish(recogniser)
             accepted = _write_rows(out, collected, report, has_texts=has_texts)
             summary.num_rejected, summary.examples = report.total, report.examples
@@ -146,40 +151,86 @@ def _check_options(options: CollectOptions, out: Path) -> None:
         raise UsageError(f"{out} is a file, and the corpus is a folder.", next_step="Give another folder with --out.")
 
 
+@dataclass(slots=True)
+class _Spoken:
+    """A recording with its speech, and the folder of what is known of it."""
+
+    recording: Recording
+    folder: Path
+    duration_s: float
+    phrases: list[Phrase]
+
+
 class _Collector:
-    """Cuts recording after recording, and remembers their clips."""
+    """Finds the speech of recording after recording, cuts it, and remembers the clips."""
 
     def __init__(
         self, out: Path, options: CollectOptions, texts: Texts, show: ShowStep, summary: CollectSummary
     ) -> None:
         self._out, self._options, self._texts, self._show, self._summary = out, options, texts, show, summary
+        self._spoken: list[_Spoken] = []
         self._clips: list[Clip] = []
         self._measured: dict[str, Measured] = {}
         self._sentences: list[dict[str, Any]] = []
 
-    def add(self, recording: Recording) -> Iterator[Rejection]:
-        """Cuts one recording; yields what cannot be used of it, or that it cannot be used at all."""
+    def find(self, recording: Recording) -> Iterator[Rejection]:
+        """Finds the speech of one recording; yields what has no text or no sound, or that it cannot be used at all."""
         try:
             folder = self._open_folder(recording)
             activity = self._scan(recording, folder)
-            found = self._find_phrases(recording, activity)
-            yield from self._reject_rest(recording, found, activity)
+        except AudioProblem as problem:
+            yield _reject(recording, 0.0, problem.reason, problem.detail)
+            return
+        found = self._find_phrases(recording, activity)
+        yield from self._reject_rest(recording, found, activity)
+        self._spoken.append(_Spoken(recording, folder, activity.duration_s, found.phrases))
+        self._summary.recorded_s += activity.duration_s
+
+    def compare_voices(self) -> None:
+        """Marks the speech of other voices than the main one of a speaker, if there is a model to tell them apart."""
+        if self._options.voice_model is None:
+            return
+        for speaker in sorted({one.recording.speaker for one in self._spoken}):
+            own = [one for one in self._spoken if one.recording.speaker == speaker]
+            self._mark_strangers(self._options.voice_model, own)
+
+    def _mark_strangers(self, model: Path, spoken: list[_Spoken]) -> None:
+        pieces = [name_clips(one.recording, plan_pieces(one.phrases)) for one in spoken]
+
+        def read() -> Iterator[Waveform]:
+            for of_recording in pieces:
+                yield from (wave for _, wave in read_clips(of_recording))
+
+        with self._show("Comparing voices", sum(map(len, pieces)), "pieces") as view:
+            strangeness = measure_strangeness(measure_voices(model, read, view.update))
+        borders = np.cumsum([len(of_recording) for of_recording in pieces])[:-1]
+        for one, of_recording, values in zip(spoken, pieces, np.split(strangeness, borders), strict=True):
+            found = {
+                phrase: float(value)
+                for piece, value in zip(of_recording, values, strict=True)
+                for phrase in piece.span.phrases
+            }
+            one.phrases = [replace(phrase, strangeness=found.get(phrase, 0.0)) for phrase in one.phrases]
+
+    def cut(self) -> Iterator[Rejection]:
+        """Cuts the clips of all recordings; yields those whose length cannot be used."""
+        for one in self._spoken:
             wanted = []
-            for clip in name_clips(recording, plan_clips(found.phrases, self._options.min_s, self._options.max_s)):
+            for clip in name_clips(one.recording, plan_clips(one.phrases, self._options.min_s, self._options.max_s)):
                 rejection = self._check_length(clip)
                 if rejection is None:
                     wanted.append(clip)
                 else:
                     yield rejection
-            with self._show(f"Cutting {recording.path.name}", int(activity.duration_s), "s") as view:
-                journal = Journal(folder / "clips.jsonl")
-                clips = cut_clips(wanted, self._out / CLIP_FOLDER, journal, lambda s: view.update(int(s)))
-        except AudioProblem as problem:
-            yield _reject(recording, 0.0, problem.reason, problem.detail)
-            return
-        self._measured |= clips
-        self._clips += wanted
-        self._summary.recorded_s += activity.duration_s
+            try:
+                with self._show(f"Cutting {one.recording.path.name}", int(one.duration_s), "s") as view:
+                    journal = Journal(one.folder / "clips.jsonl")
+                    clips = cut_clips(wanted, self._out / CLIP_FOLDER, journal, lambda s: view.update(int(s)))
+            except AudioProblem as problem:
+                yield _reject(one.recording, 0.0, problem.reason, problem.detail)
+                continue
+            self._measured |= clips
+            self._clips += wanted
 
     def _open_folder(self, recording: Recording) -> Path:
         """Returns the folder of what is known of a recording; where the recording has changed, it is emptied."""
@@ -258,19 +309,16 @@ class _Collector:
         return None
 
     def finish(self, recogniser: Recogniser | None) -> list[Collected]:
-        """Recognises and compares all clips, and judges them."""
+        """Recognises all clips, and judges them."""
         texts = {clip.id: clip.span.text for clip in self._clips}
         if recogniser is not None:
             texts = self._recognise(recogniser)
-        foreign: Mapping[str, float] = {}
-        if self._options.voice_model is not None and self._clips:
-            foreign = self._compare_voices(self._options.voice_model)
         speakers = {clip.id: self._options.speaker or clip.recording.speaker or DEFAULT_SPEAKER for clip in self._clips}
         rows = [
             Collected(clip, texts[clip.id], speakers[clip.id], self._options.language, self._measured[clip.id])
             for clip in self._clips
         ]
-        return judge_clips(rows, foreign, self._options.limits, is_aligned=bool(self._texts.books))
+        return judge_clips(rows, self._options.limits, is_aligned=bool(self._texts.books))
 
     def _recognise(self, recogniser: Recogniser) -> dict[str, str]:
         """Returns the texts of a recogniser; what it has said before of a clip is not asked again."""
@@ -287,19 +335,6 @@ class _Collector:
                     journal.append({"id": clip.id, "command": command, "text": known[clip.id]})
                 view.update(number)
         return known
-
-    def _compare_voices(self, model: Path) -> dict[str, float]:
-        """Returns the clips of other voices than the main one of their speaker, with their similarity to it."""
-        files = [self._out / CLIP_FOLDER / f"{clip.id}.wav" for clip in self._clips]
-        with self._show("Comparing voices", len(files), "clips") as view:
-            vectors = embed_clips(model, files, view.update)
-        foreign = {}
-        for speaker in sorted({clip.recording.speaker for clip in self._clips}):
-            rows = [number for number, clip in enumerate(self._clips) if clip.recording.speaker == speaker]
-            is_foreign, similarity = find_foreign(vectors[rows])
-            for place in is_foreign.nonzero()[0]:
-                foreign[self._clips[rows[place]].id] = float(similarity[place])
-        return foreign
 
     def write_sentences(self) -> None:
         """Writes where each sentence of the texts was found."""

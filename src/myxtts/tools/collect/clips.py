@@ -93,7 +93,7 @@ def cut_clips(
     """
     known = {row.id: row for row in journal.read(Measured) if (folder / f"{row.id}.wav").is_file()}
     wanted = [clip for clip in clips if clip.id not in known]
-    for clip, wave in _read_clips(wanted, progress):
+    for clip, wave in read_clips(wanted, progress):
         write_sound(folder / f"{clip.id}.wav", wave)
         measured = measure_clip(clip.id, quantize_samples(wave.samples), wave.rate)
         journal.append(measured.model_dump())
@@ -101,7 +101,9 @@ def cut_clips(
     return {clip.id: known[clip.id] for clip in clips}
 
 
-def _read_clips(clips: Sequence[Clip], progress: Callable[[float], None]) -> Iterator[tuple[Clip, Waveform]]:
+def read_clips(
+    clips: Sequence[Clip], progress: Callable[[float], None] = lambda _: None
+) -> Iterator[tuple[Clip, Waveform]]:
     """Decodes a recording and yields the sound of its clips, in order; holds no more than a clip and a block."""
     if not clips:
         return

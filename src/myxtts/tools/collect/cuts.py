@@ -44,6 +44,11 @@ _IDEAL_S = 6.0
 _TOO_SHORT_COST, _TOO_LONG_COST = 6.0, 12.0
 _MAX_PHRASES = 60
 """In one clip; more would have pauses only."""
+_MAX_PAUSE_IN_PIECE_S = 0.25
+"""Speakers rarely change in a shorter one."""
+_MIN_PIECE_S, _MAX_PIECE_S = 2.0, 5.0
+_MIN_COMPARED_S = 0.6
+"""Of speech whose voice can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ class Pause:
 class Phrase:
     """Speech between two pauses. `text` is '' where nothing is known of it; `doubt` says why the text may be wrong.
 
-    `ends_sentence` makes a better place to cut than the middle of a sentence.
+    `ends_sentence` makes a better place to cut than the middle of a sentence. `strangeness` is how far its voice is
+    from the main one, more than 1 being another voice.
     """
 
     before: Pause
@@ -71,6 +77,7 @@ class Phrase:
     text: str = ""
     doubt: str = ""
     ends_sentence: bool = False
+    strangeness: float = 0.0
 
     @property
     def start_s(self) -> float:
@@ -79,6 +86,10 @@ class Phrase:
     @property
     def end_s(self) -> float:
         return self.after.start_s
+
+    @property
+    def is_foreign(self) -> bool:
+        return self.strangeness > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,10 @@ class Span:
     @property
     def doubt(self) -> str:
         return next((phrase.doubt for phrase in self.phrases if phrase.doubt), "")
+
+    @property
+    def strangeness(self) -> float:
+        return max(phrase.strangeness for phrase in self.phrases)
 
 
 def find_pauses(activity: Activity) -> list[Pause]:
@@ -204,8 +219,8 @@ def plan_clips(phrases: Sequence[Phrase], min_s: float, max_s: float) -> list[Sp
             if start < stop - 1:
                 pause = phrases[start].after
                 is_joined = pause == phrases[start + 1].before and pause.length_s <= _MAX_PAUSE_INSIDE_S
-                # A doubtful text must not spoil its neighbours.
-                if not is_joined or bool(phrases[start].doubt) != bool(phrases[start + 1].doubt):
+                # A doubtful text or another voice must not spoil its neighbours.
+                if not is_joined or _is_doubtful(phrases[start]) != _is_doubtful(phrases[start + 1]):
                     break
                 inside_cost += 4 * max(0.0, pause.length_s - _LONG_PAUSE_S)
             span = _make_span(phrases[start:stop], min_s, max_s)
@@ -220,6 +235,28 @@ def plan_clips(phrases: Sequence[Phrase], min_s: float, max_s: float) -> list[Sp
         spans.append(_make_span(phrases[origin[stop] : stop], min_s, max_s))
         stop = origin[stop]
     return spans[::-1]
+
+
+def plan_pieces(phrases: Sequence[Phrase]) -> list[Span]:
+    """Groups phrases to pieces of one voice each, as a rule: a few seconds long, without a pause of some length.
+
+    Pieces that are too short to tell their voice are left out.
+    """
+    groups: list[list[Phrase]] = []
+    for phrase in phrases:
+        last = groups[-1] if groups else [phrase]
+        is_joined = last[-1].after == phrase.before and phrase.before.length_s <= _MAX_PAUSE_IN_PIECE_S
+        is_short = last[-1].end_s - last[0].start_s < _MIN_PIECE_S
+        if is_joined and is_short and phrase.end_s - last[0].start_s <= _MAX_PIECE_S:
+            last.append(phrase)
+        else:
+            groups.append([phrase])
+    compared = [group for group in groups if group[-1].end_s - group[0].start_s >= _MIN_COMPARED_S]
+    return [_make_span(group, _MIN_PIECE_S, _MAX_PIECE_S) for group in compared]
+
+
+def _is_doubtful(phrase: Phrase) -> tuple[bool, bool]:
+    return bool(phrase.doubt), phrase.is_foreign
 
 
 def _cost_of_cut(phrase: Phrase) -> float:

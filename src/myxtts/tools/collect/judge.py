@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,10 +53,8 @@ class Collected:
         }
 
 
-def judge_clips(
-    rows: Sequence[Collected], foreign: Mapping[str, float], limits: Limits, *, is_aligned: bool
-) -> list[Collected]:
-    """Returns the clips with their problems. `foreign` are the clips of other voices with their similarities.
+def judge_clips(rows: Sequence[Collected], limits: Limits, *, is_aligned: bool) -> list[Collected]:
+    """Returns the clips with their problems.
 
     `is_aligned` says that the texts were compared with the sound before; else the letters of a clip are counted.
     """
@@ -65,8 +63,7 @@ def judge_clips(
     is_compared = len(spoken) >= _MIN_CLIPS_TO_COMPARE and not is_aligned
     usual = float(np.median(spoken)) if is_compared else 0.0
     return [
-        replace(row, problem=_find_problem(row, foreign, limits, rate, usual))
-        for row, rate in zip(rows, rates, strict=True)
+        replace(row, problem=_find_problem(row, limits, rate, usual)) for row, rate in zip(rows, rates, strict=True)
     ]
 
 
@@ -76,9 +73,7 @@ def _count_letters(row: Collected) -> float:
     return sum(letter.isalnum() for letter in row.text) / max(spoken_s, 0.1)
 
 
-def _find_problem(
-    row: Collected, foreign: Mapping[str, float], limits: Limits, rate: float, usual: float
-) -> tuple[Reason, str] | None:
+def _find_problem(row: Collected, limits: Limits, rate: float, usual: float) -> tuple[Reason, str] | None:
     """Returns the first thing that speaks against a clip: its sound first, since no text can mend that."""
     measured = row.measured
     if measured.clipped_share > limits.max_clipped_share:
@@ -87,8 +82,8 @@ def _find_problem(
     if measured.snr_db < limits.min_snr_db:
         needed = f"at least {limits.min_snr_db:g} dB are needed"
         return Reason.NOISY, f"the speech is {measured.snr_db:.0f} dB above the noise, {needed}"
-    if row.clip.id in foreign:
-        return Reason.OTHER_VOICE, f"its similarity to the main voice is {foreign[row.clip.id]:.2f}, far below the rest"
+    if (strangeness := row.clip.span.strangeness) > 1:
+        return Reason.OTHER_VOICE, f"its voice is {strangeness:.1f} times as far from the main voice as is usual"
     if row.clip.span.doubt:
         return Reason.DOUBTFUL_TEXT, row.clip.span.doubt
     if not any(letter.isalnum() for letter in row.text):
