@@ -113,7 +113,7 @@ def show_needs(needs: Needs, console: Console) -> None:
 
 def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr: Translator) -> None:
     """Prints the most doubtful clips with their reasons, and both ways of training where they were tried."""
-    from myxtts.tools.clips.page import ALIGNED_BY_BASE
+    from myxtts.tools.clips.page import ALIGNED_BY_BASE, describe_verified
 
     table = Table(title=tr("Most doubtful clips"), title_justify="left", title_style="bold")
     for column in tr.row("doubt", "clip", "text", "reasons"):
@@ -131,6 +131,7 @@ def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr
     if verified is None:
         screen.console.print(tr(_EXPECTED), markup=False)
         return
+    print_paragraph(screen.console, Text(describe_verified(verified, tr)))
     for name in verified.shared_names:
         before, after = tr.number(verified.everything[name]), tr.number(verified.kept[name])
         screen.console.print(f"  {name}: {before} → {after}", markup=False)

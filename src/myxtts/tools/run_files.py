@@ -208,7 +208,7 @@ def read_run(path: Path) -> RunFiles:
         raise DataError(f"There is no run in {path}.", next_step="Name the folder of a run, such as runs/NAME.")
     lines = list(JsonLines(path / run_folder.METRICS_FILE_NAME).read())
     skipped = list(JsonLines(path / run_folder.SKIPPED_FILE_NAME).read())
-    sessions = _read_sessions(path)
+    sessions = read_sessions(path)
     settings = _read_settings(path / RESOLVED_FILE_NAME)
     config_text = try_read_regular(path / RESOLVED_FILE_NAME, _MAX_FILE_BYTES)
     batches_per_step = next((one.value for one in settings if one.key == _ACCUMULATION_KEY), 1)
@@ -299,7 +299,7 @@ def list_series(records: Sequence[Mapping[str, Any]], name: str) -> tuple[list[f
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _read_sessions(path: Path) -> list[dict[str, Any]]:
+def read_sessions(path: Path) -> list[dict[str, Any]]:
     sessions = (try_read_json(path / ENVIRONMENT_FILE_NAME, dict[str, Any]) or {}).get("sessions")
     if not isinstance(sessions, list):
         return []

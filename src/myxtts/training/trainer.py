@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import BusyError, UsageError
-from myxtts.models.base_model import find_model
+from myxtts.models.base_model import BASE_FOLDER, BASE_NAME, find_model
 from myxtts.models.bundle import Bundle, find_bundle, read_bundle, refuse_foreign_vocoder
 from myxtts.models.vocoder_bundle import VocoderBundle, find_vocoder
 from myxtts.runtime.cluster import read_cluster
@@ -160,7 +160,7 @@ class Trainer:
             override=self._override,
             fingerprints=opened.data.fingerprint(),
             arguments=self._arguments,
-            is_fine_tuning=opened.origin is not None,
+            init_from=self._name_origin(),
             warn=display.say,
             is_chief=opened.plan.cluster is None or opened.plan.cluster.is_chief,
         )
@@ -198,6 +198,13 @@ class Trainer:
             return None
         path = find_model(self._init_from, self._say)
         return read_bundle(find_bundle(path)) if self._part == "voice" else find_vocoder(path)
+
+    def _name_origin(self) -> str | None:
+        """The model of --init-from as another command finds it."""
+        if self._init_from is None:
+            return None
+        path = find_model(self._init_from)
+        return BASE_NAME if path == BASE_FOLDER else str(path.absolute())
 
     def _settle(self, origin: Bundle | VocoderBundle | None) -> XTTSConfig:
         """The configuration, with the settings of the bundle that training begins from where the user chose none."""

@@ -25,6 +25,7 @@ from myxtts.corpus.prepare import Recordings, prepare_corpus
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.models.xtts import XTTS
+from myxtts.storage.json_file import write_json
 from myxtts.store.precompute import precompute
 from myxtts.text.frontend import FrontEnd
 from myxtts.tools.clips import doctor, verify
@@ -163,6 +164,12 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
     def train(command: list[str]) -> None:
         assert command[:4] == [sys.executable, "-m", "myxtts", "train"]
         parse_myxtts(tuple(command[3:]))
+        # The second has as many steps as the first has done, and both begin where the run began.
+        lengths = {word for word in command if word.startswith(("training.steps=", "training.minutes="))}
+        assert lengths == (
+            {"training.steps=9", "training.minutes=null"} if trained else {"training.steps=null", "training.minutes=1"}
+        )
+        assert command[command.index("--init-from") + 1] == "base"
         corpus = Path(command[command.index("--train-data") + 1])
         trained.append({row.id for row in open_corpus(corpus).utterances()})
         if is_killed and len(trained) == 2:
@@ -174,6 +181,7 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
         (folder / "metrics.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
 
     monkeypatch.setattr(verify, "_train", train)
+    write_json(run / "environment.json", {"sessions": [{"from_step": 0, "init_from": "base"}]})
     out = tmp_path / "kept"
     arguments = ("--verify", "--minutes", "1", "--apply", str(out), "--lang", "fa")
     with pytest.raises(SystemExit, match="130"):
@@ -185,6 +193,7 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
     assert stopped == kept, "the first training had ended, and is not repeated"
     assert everything - kept == {id for id, split in worst.items() if split == "train"}
     assert {row.id for row in open_corpus(out).utterances()} == kept
+    assert result["verified"]["steps"] == 9
     assert result["verified"]["everything"]["score"] == 1.0
     assert result["verified"]["kept"]["score"] == pytest.approx(1 / 3)
     page = (run / "clips.html").read_text(encoding="utf-8")

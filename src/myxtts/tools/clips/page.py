@@ -82,6 +82,15 @@ def _make_panel(clip: Clip, audio: AudioDefinition, limits: AudioLimits, tr: Tra
     return make_panel(heading, sound, make_paragraph(about.text, "lead"), make_paragraph(reasons))
 
 
+def describe_verified(verified: Verified, tr: Translator) -> str:
+    """How both trainings were made, and what their difference is worth."""
+    return tr(
+        "Held-out figures with all clips and without the worst: one training of {steps} steps each, with the same "
+        "seed. Small differences are chance, and after few steps all of them are.",
+        steps=tr.count(verified.steps),
+    )
+
+
 def _make_verified(verified: Verified | None, tr: Translator) -> Html:
     """Held-out losses of the training with all clips and without the worst."""
     if verified is None:
@@ -93,6 +102,6 @@ def _make_verified(verified: Verified | None, tr: Translator) -> Html:
     return make_section(
         tr("Both ways"),
         make_table(heading, rows),
-        make_paragraph(tr("One training each, with the same seed: small differences are chance.")),
+        make_paragraph(describe_verified(verified, tr)),
         make_code(verified.describe_command()),
     )

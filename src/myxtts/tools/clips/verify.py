@@ -1,8 +1,9 @@
-"""Trains with all clips and without the worst, for the same minutes and with the same seed, and compares both.
+"""Trains with all clips and without the worst, for the same number of steps and with the same seed; compares both.
 
-Both trainings are held out against the same utterances: those of the validation split that are not in doubt. Each runs
-in a process of its own, `myxtts train`, with the settings of the run; results are in RUN/verify-clips. A training that
-has ended is not repeated when the same command is given again after a stop.
+The first training lasts for the minutes that are given, the second for as many steps as the first has done: on a busy
+machine the same minutes would be fewer steps. Both are held out against the same utterances: those of the validation
+split that are not in doubt. Each runs in a process of its own, `myxtts train`, with the settings of the run; results
+are in RUN/verify-clips. A training that has ended is not repeated when the same command is given again after a stop.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from myxtts.corpus.corpus_file import CORPUS_FILE_NAME
 from myxtts.errors import MyXTTSError, UsageError
 from myxtts.storage.json_file import JsonLines, is_number
 from myxtts.tools.clips.doctor import ClipReport, write_corpus
+from myxtts.tools.run_files import read_sessions
+from myxtts.training.run.folder import INIT_FROM
 from myxtts.types import Say
 
 VERIFY_FOLDER_NAME = "verify-clips"
@@ -31,12 +34,12 @@ _SHOWN = ("score", "mel_distance", "flow", "prior", "duration", "token_duration_
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Held-out figures of both trainings after the same time, their steps, and the command of each."""
+    """Held-out figures of both trainings after the same number of steps, and the command of each."""
 
     minutes: float
     everything: dict[str, float]
     kept: dict[str, float]
-    steps: tuple[int, int]
+    steps: int
     commands: tuple[str, str]
 
     @property
@@ -64,27 +67,28 @@ def verify_clips(report: ClipReport, minutes: float, say: Say) -> Verified:
     folder.mkdir(exist_ok=True)
     ended = JsonLines(folder / _ENDED_FILE_NAME)
     doubtful = {clip.finding.id for clip in report.worst if clip.utterance.split != "train"}
-    results: dict[str, tuple[int, dict[str, float]]] = {}
+    length = ("minutes", f"{minutes:g}")
+    results: dict[str, dict[str, float]] = {}
     commands: dict[str, list[str]] = {}
     for name, left_out in ((_ALL, doubtful), (_KEPT, report.worst_ids)):
         corpus = folder / f"corpus-{name}"
         number = write_corpus(corpus, report.corpus, left_out)
-        commands[name] = _make_command(report.run, folder, name, minutes)
+        commands[name] = _make_command(report.run, folder, name, length)
         key = _fingerprint(corpus, commands[name])
         found = _find_ended(ended, key)
         if found is None:
             for part in (name, f"features-{name}"):
                 shutil.rmtree(folder / part, ignore_errors=True)
-            say(f"Training with {number:,} clips ({name}) for {minutes:g} minutes …")
+            say(f"Training with {number:,} clips ({name}) for {length[1]} {length[0]} …")
             _train(commands[name])
             found = _read_last_validation(folder / name / "metrics.jsonl")
             ended.append({"key": key, "step": found[0], "validation": found[1]})
         else:
             say(f"The training with {number:,} clips ({name}) ended before; its result is used.")
-        results[name] = found
-    (first_step, everything), (second_step, kept) = results[_ALL], results[_KEPT]
-    steps, lines = (first_step, second_step), (" ".join(commands[_ALL]), " ".join(commands[_KEPT]))
-    return Verified(minutes, everything, kept, steps, lines)
+        step, results[name] = found
+        length = ("steps", str(step))
+    lines = " ".join(commands[_ALL]), " ".join(commands[_KEPT])
+    return Verified(minutes, results[_ALL], results[_KEPT], step, lines)
 
 
 def _fingerprint(corpus: Path, command: Sequence[str]) -> str:
@@ -102,14 +106,17 @@ def _find_ended(ended: JsonLines, key: str) -> tuple[int, dict[str, float]] | No
     return None
 
 
-def _make_command(run: Path, folder: Path, name: str, minutes: float) -> list[str]:
-    """The command that trains on one of the two corpora with the settings of the run."""
+def _make_command(run: Path, folder: Path, name: str, length: tuple[str, str]) -> list[str]:
+    """The command that trains on one of the two corpora, with the settings of the run and from where it began."""
     corpus, cache = folder / f"corpus-{name}", folder / f"features-{name}"
     command = [sys.executable, "-m", "myxtts", "train", "--config", str(run / RESOLVED_FILE_NAME), "--json"]
-    command += ["--train-data", str(corpus), "--cache-dir", str(cache), "--minutes", f"{minutes:g}"]
-    for setting in (f"run_dir={folder / name}", "steps=null", "epochs=null"):
-        command += ["--set", f"training.{setting}"]
-    return command
+    command += ["--train-data", str(corpus), "--cache-dir", str(cache)]
+    settings = {"run_dir": str(folder / name), **dict.fromkeys(("steps", "epochs", "minutes"), "null")}
+    for key, value in (settings | dict([length])).items():
+        command += ["--set", f"training.{key}={value}"]
+    sessions = read_sessions(run)
+    init_from = sessions[0].get(INIT_FROM) if sessions else None
+    return [*command, "--init-from", str(init_from)] if init_from else command
 
 
 def _train(command: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from myxtts.storage.json_file import is_number, try_read_json
 from myxtts.tools.report.curves import find_measures
 from myxtts.tools.run_files import RunFiles, count_steps
 from myxtts.tools.words import Translator
-from myxtts.training.run.folder import FINE_TUNING, hide_private
+from myxtts.training.run.folder import INIT_FROM, hide_private
 from myxtts.training.terms import GRIFFIN_LIM_PREFIX, SPECTRAL_DISTANCE, VOCODER
 
 _FEW_STEPS = 2000
@@ -58,7 +58,7 @@ class Progress:
             evaluation=read_evaluation(run.path),
             patience=patience if isinstance(patience, int) else 0,
             is_vocoder=find_measures(run.path) is VOCODER,
-            is_fine_tuned=bool(run.sessions and run.sessions[0].get(FINE_TUNING)),
+            is_fine_tuned=bool(run.sessions and run.sessions[0].get(INIT_FROM)),
         )
 
 

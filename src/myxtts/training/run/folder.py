@@ -93,8 +93,8 @@ def _find_version(package: str) -> str:
 
 
 FINGERPRINTS_FILE_NAME = "fingerprints.json"
-FINE_TUNING = "fine_tuning"
-"""Key of a session in environment.json: whether the run began with the weights of another model."""
+INIT_FROM = "init_from"
+"""Key of a session in environment.json: the model whose weights the run began with, or null."""
 METRICS_FILE_NAME = "metrics.jsonl"
 TEXT_FROZEN = "text_rests"
 """Key of the line in metrics.jsonl that marks the step at which the text side was frozen."""
@@ -133,7 +133,7 @@ class RunFolder:
         self.skipped = JsonLines(own / SKIPPED_FILE_NAME, warn)
         self.checkpoint: Checkpoint | None = None
         self.messages: list[str] = []
-        self._session: tuple[XTTSConfig, Mapping[str, str], Sequence[str] | None, bool]
+        self._session: tuple[XTTSConfig, Mapping[str, str], Sequence[str] | None, str | None]
 
     @classmethod
     def open(
@@ -144,7 +144,7 @@ class RunFolder:
         override: bool = False,
         fingerprints: Mapping[str, str] | None = None,
         arguments: Sequence[str] | None = None,
-        is_fine_tuning: bool = False,
+        init_from: str | None = None,
         warn: Say = warn_user,
         is_chief: bool = True,
     ) -> Self:
@@ -159,7 +159,7 @@ class RunFolder:
             if is_chief:
                 run._lock()
             run._resume(config, resume, override, fingerprints or {})
-            run._session = (config, fingerprints or {}, arguments, is_fine_tuning)
+            run._session = (config, fingerprints or {}, arguments, init_from)
             if run.checkpoint is None:
                 run.begin_session()
             undo.pop_all()
@@ -254,14 +254,17 @@ class RunFolder:
 
     def _describe_session(self) -> None:
         """Writes configuration, fingerprints and environment of this session."""
-        config, fingerprints, arguments, is_fine_tuning = self._session
+        config, fingerprints, arguments, init_from = self._session
         # Absolute paths: the run may go on from another folder.
         write_resolved(config.anchor_paths(Path.cwd()), self.path)
         known = _read_json(self.path / FINGERPRINTS_FILE_NAME) if self.step else {}
         write_json(self.path / FINGERPRINTS_FILE_NAME, {**known, **fingerprints}, ensure_ascii=False)
         sessions = _read_json(self.path / ENVIRONMENT_FILE_NAME).get("sessions")
         sessions = sessions if isinstance(sessions, list) and self.step else []
-        session = {"from_step": self.step, FINE_TUNING: is_fine_tuning, **describe_environment(arguments)}
+        if sessions:
+            # A run that goes on is not told again where it began.
+            init_from = sessions[-1].get(INIT_FROM)
+        session = {"from_step": self.step, INIT_FROM: init_from, **describe_environment(arguments)}
         sessions = [*sessions, session][-_MAX_SESSIONS:]
         write_json(self.path / ENVIRONMENT_FILE_NAME, {"sessions": sessions}, ensure_ascii=False)
         self.samples_path.mkdir(exist_ok=True)
