@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from myxtts.features.definition import MelDefinition
-from myxtts.features.mel import BandedProduct, irfft, rfft
+from myxtts.features.mel import BandedProduct, load_fft
 from myxtts.types import Floats
 
 Spectrum = NDArray[np.complex64]
@@ -183,7 +183,7 @@ class _Sound:
     def synthesize(self, spectrum_TF: Spectrum) -> None:
         """Adds up the windowed frames of a spectrum; the samples are the closest to it that there are."""
         for rows in self.blocks:
-            frames_KN = irfft(spectrum_TF[rows], n=self._definition.n_fft, axis=1)
+            frames_KN = load_fft().irfft(spectrum_TF[rows], n=self._definition.n_fft, axis=1)
             frames_KN *= self._definition.window
             self._add_frames(rows.start, frames_KN)
         self._add_neighbours()
@@ -193,7 +193,7 @@ class _Sound:
         """The spectrum [K, F] of some frames."""
         frames_KN = self._frames_TN[rows]
         windowed_KN = np.multiply(frames_KN, self._definition.window, out=self._windowed_KN[: len(frames_KN)])
-        spectrum_KF: Spectrum = rfft(windowed_KN, axis=1)[:, : len(self._definition.filterbank)]
+        spectrum_KF: Spectrum = load_fft().rfft(windowed_KN, axis=1)[:, : len(self._definition.filterbank)]
         return spectrum_KF
 
     def _add_frames(self, start: int, frames_KN: Floats) -> None:
