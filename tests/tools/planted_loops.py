@@ -11,7 +11,7 @@ from unittest.mock import patch
 import tensorflow as tf
 
 from myxtts.config.schema import XTTSConfig
-from myxtts.pipeline import batch as batches
+from myxtts.pipeline import packed
 from myxtts.pipeline.packed import adopt
 from myxtts.tools.diagnose.examine import Diagnosis, diagnose_config
 from myxtts.tools.diagnose.findings import Cause
@@ -109,7 +109,7 @@ def copy_each_tensor() -> Iterator[None]:
     def adopt_and_copy(array: Any) -> Any:
         return tf.identity(adopt(array))
 
-    with patch.object(batches, "adopt", adopt_and_copy):
+    with patch.object(packed, "adopt", adopt_and_copy):
         yield
 
 

@@ -146,5 +146,11 @@ def test_ten_planted_faults_of_the_step(tmp_path: Path, capsys: pytest.CaptureFi
     assert num_right >= 8
 
 
+@pytest.mark.parametrize("name", PLANTED_LOOPS)
+def test_every_fault_of_the_step_can_still_be_planted(name: str) -> None:
+    with PLANTED_LOOPS[name].plant():
+        pass
+
+
 def find_faults(config: XTTSConfig) -> tuple[Finding, ...]:
     return diagnose_config(config, num_batches=8, time_limit_s=6.0).findings

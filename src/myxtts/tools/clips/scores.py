@@ -249,7 +249,8 @@ class ClipScorer:
         is_known_KB = np.isfinite(nearest_KB)
         total_B = np.where(is_known_KB, nearest_KB, 0.0).sum(axis=0)
         is_compared_B = np.isfinite(distance_RB[0]) & (total_B > 0)
-        ratio_B = distance_RB[0] * is_known_KB.sum(axis=0) / np.where(is_compared_B, total_B, 1.0)
+        own_B, total_B = np.where(is_compared_B, [distance_RB[0], total_B], 1.0)
+        ratio_B = own_B * is_known_KB.sum(axis=0) / total_B
         return np.where(is_compared_B, 1 - ratio_B, np.nan).astype(np.float32)
 
     def _measure_text_part(self, part: Mapping[str, Tensor], step: Tensor) -> Tensor:
