@@ -126,7 +126,7 @@ def measure_strangeness(voices: Voices) -> Doubles:
 
 
 def _find_directions(voices: Voices) -> Doubles:
-    """Returns the directions [F, Q] in which pieces differ most, in units of what differs within pieces."""
+    """Linear discriminant analysis: the directions [F, Q] in which pieces differ most, by what differs within them."""
     rest_NHF = voices.halves_NHF - voices.halves_NHF.mean(axis=1, keepdims=True)
     num_free = rest_NHF.shape[0] * (rest_NHF.shape[1] - 1)
     within_FF = np.einsum("nhf,nhg->fg", rest_NHF, rest_NHF) / num_free
@@ -165,6 +165,7 @@ def _measure_distances(placed_NQ: Doubles, own: NDArray[np.int64]) -> Doubles:
 def _compare(distance_N: Doubles, own: NDArray[np.int64]) -> Doubles:
     """Returns distances as shares of the farthest that is usual for the pieces `own`."""
     usual = float(np.median(distance_N[own]))
+    # 1.4826 turns a median absolute deviation into the standard deviation of a normal distribution.
     spread = 1.4826 * float(np.median(np.abs(distance_N[own] - usual)))
     shares: Doubles = distance_N / (usual + _DEVIATIONS * max(spread, _MIN_SPREAD * usual, 1e-6))
     return shares
