@@ -20,7 +20,12 @@ from myxtts.models.vocoder_bundle import VocoderBundle, put_into
 from myxtts.runtime.hardware import detect_hardware
 from myxtts.runtime.plan import choose_plan
 from myxtts.training.trainer import Trainer
-from myxtts.training.voice.adapt import SMALL_MINUTES, choose_adaptation, count_steps
+from myxtts.training.voice.adapt import (
+    SMALL_MINUTES,
+    choose_adaptation,
+    count_steps,
+    refuse_mixing_unknown_weights,
+)
 from myxtts.training.voice.data import TrainingData, open_training_data
 
 FROZEN = {"reference_encoder"}
@@ -75,6 +80,8 @@ def test_little_speech_is_adapted_to_unless_a_length_is_given(
     training = config.training
     assert (training.adapt, training.steps) == ("voice", count_steps(0.3))
     assert training.start_pull > 0
+    assert 0 < training.start_mix < 0.5
+    assert f"Synthesis mixes in {training.start_mix:.0%} of the starting weights." in lines[1]
     assert training.learning_rate < trainings.slim.training.learning_rate
     assert training.voice_augmentation == training.text_freeze_patience_steps == 0
     assert lines[0].startswith("Adapting to 0.3 minutes of speech in languages that the model knows (--adapt voice).")
@@ -106,6 +113,30 @@ def test_what_the_user_chose_stays_and_is_said(trainings: Adaptations, origin: B
     assert lines[1].startswith("The whole model is trained at a learning rate of up to 0.002, pulled")
     assert lines[2].startswith("2 minutes, a validation every")
     assert lines[3] == "Different from the usual adaptation, as asked: training.learning_rate 0.002."
+
+
+@pytest.mark.parametrize("off", ["start_pull", "ema_decay"])
+def test_nothing_is_mixed_where_the_user_turned_off_what_it_needs(
+    trainings: Adaptations, origin: Bundle, data: TrainingData, off: str
+) -> None:
+    config, lines = choose_adaptation(trainings.slim.model_copy(update={off: 0.0}), origin, data)
+    assert (config.training.adapt, config.training.start_mix) == ("voice", 0.0)
+    assert "mixes in" not in lines[1]
+    refuse_mixing_unknown_weights(config)
+    asked = trainings.slim.model_copy(update={"adapt": "voice", off: 0.0, "start_mix": 0.4})
+    with pytest.raises(ConfigError, match=rf"start_mix is 0.4 and training.{off} is 0") as caught:
+        refuse_mixing_unknown_weights(choose_adaptation(asked, origin, data)[0])
+    assert f"training.{off} above 0" in caught.value.next_step
+
+
+def test_the_share_of_the_start_can_be_chosen_by_itself(
+    trainings: Adaptations, origin: Bundle, data: TrainingData
+) -> None:
+    asked = trainings.slim.model_copy(update={"adapt": "voice", "start_mix": 0.4})
+    config, lines = choose_adaptation(asked, origin, data)
+    assert (config.training.start_mix, config.training.start_pull > 0) == (0.4, True)
+    assert "mixes in 40% of the starting weights" in lines[1]
+    refuse_mixing_unknown_weights(config)
 
 
 def test_enough_held_out_clips_end_an_adaptation_early(
@@ -155,6 +186,9 @@ def test_an_adaptation_moves_only_what_it_trains_and_goes_on_after_a_kill(traini
     assert trainings.read_bundle("whole").vocoder_weights["head.kernel"].shape == (4, 6)
     saved = trainings.load_checkpoint("whole", 4).arrays
     assert saved["start/decoder.stem.kernel"].tobytes() == start["decoder.stem.kernel"].tobytes()
+    trained = saved["average/decoder.stem.kernel"]
+    mixed = trained + np.float32(0.25) * (start["decoder.stem.kernel"] - trained)
+    assert end["decoder.stem.kernel"].tobytes() == mixed.tobytes()
 
     assert trainings.run("killed", settings, init_from=init_from, kill_after=3).status == KILLED
     # As `--resume` does it, neither --adapt nor --init-from is given again.

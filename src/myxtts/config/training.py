@@ -13,6 +13,7 @@ from myxtts.config.setting import (
     FROM_NOW_ON,
     NEW_BATCHES,
     NEW_END,
+    NEW_SCORES,
     NEW_WEIGHTS,
     ONLY_DEVICE,
     ONLY_PLACE,
@@ -242,6 +243,15 @@ class TrainingConfig(Section):
         "Weight decay towards the weights of --init-from (L2-SP) instead of towards zero; 0 turns it off.",
         fa="مقدار weight decay به سمت وزن‌های `--init-from` (L2-SP) به‌جای صفر؛ ۰ آن را خاموش می‌کند.",
         resume=refuse_switch("the checkpoint holds the starting weights of a pulled run, and no other does"),
+        scope="voice",
+    )
+    start_mix: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(
+        0.0,
+        "Share of the weights of --init-from in those that validation and synthesis use (weight interpolation); "
+        "needs start_pull and ema_decay above 0.",
+        fa="سهم وزن‌های `--init-from` در وزن‌هایی که اعتبارسنجی و ساخت گفتار با آن‌ها انجام می‌شود (weight interpolation)؛ "
+        "`start_pull` و `ema_decay` باید بیشتر از ۰ باشند.",
+        resume=refuse(NEW_SCORES),
         scope="voice",
     )
 

@@ -29,7 +29,7 @@ from myxtts.training.micro_batches import (
     split_rows,
 )
 from myxtts.training.optimizer import Freezing, WeightEma
-from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, TrainingState
+from myxtts.training.run.state import AVERAGE, MODEL, OPTIMIZER, START, TrainingState
 from myxtts.training.schedule import LearningRate
 from myxtts.training.step import GRADIENTS_POINT, StepResult
 from myxtts.types import Batch
@@ -80,7 +80,8 @@ class BaseLearner(ABC):
         groups = {MODEL: weights, OPTIMIZER: optimizer.named_variables}
         self.ema: WeightEma | None = None
         if config.training.ema_decay > 0:
-            self.ema = WeightEma(self._trained, config.training.ema_decay, strategy)
+            start = (more_state or {}).get(START)
+            self.ema = WeightEma(self._trained, training.ema_decay, strategy, start=start, start_mix=training.start_mix)
             groups[AVERAGE] = self.ema.variables
         self.state = TrainingState(groups | dict(more_state or {}))
 
@@ -151,7 +152,7 @@ class BaseLearner(ABC):
 
     @contextmanager
     def use_average(self) -> Iterator[Any]:
-        """The model with its EMA weights, or with its own where no EMA is kept."""
+        """The model with the weights of synthesis: its EMA weights, or its own where no EMA is kept."""
         if self.ema is None:
             yield self.model
             return

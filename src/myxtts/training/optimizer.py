@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from myxtts.training.run.state import mix_weights
 from myxtts.types import Tensor
 
 _EPSILON = 1e-7
@@ -224,12 +225,22 @@ class WeightEma:
     """Exponential moving average (EMA) of the trainable weights, used for validation, samples and bundles.
 
     The decay of a step is min(decay, (1 + step) / (10 + step)), so that the initial weights are forgotten quickly.
-    `TrainStep` moves the averages. Make it in the scope of the strategy.
+    `TrainStep` moves the averages. Make it in the scope of the strategy. With `start_mix`, that share of the weights
+    in `start` is mixed into the averages where they are used.
     """
 
-    def __init__(self, weights: Mapping[str, Any], decay: float, strategy: Any) -> None:
+    def __init__(
+        self,
+        weights: Mapping[str, Any],
+        decay: float,
+        strategy: Any,
+        *,
+        start: Mapping[str, Any] | None = None,
+        start_mix: float = 0.0,
+    ) -> None:
         assert 0 < decay < 1, f"a decay of {decay}"
         self._decay, self._strategy = decay, strategy
+        self._start, self._start_mix = start or {}, start_mix
         # `value` is the TensorFlow variable inside a Keras variable, which strategies can update.
         self._weights = {name: weight.value for name, weight in weights.items()}
         self._names = {id(weight): name for name, weight in weights.items()}
@@ -261,9 +272,12 @@ class WeightEma:
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """Context in which the weights are their averages; afterwards they are restored bit by bit."""
+        """Context in which the weights are those of synthesis; afterwards they are restored bit by bit."""
         kept = {name: weight.numpy() for name, weight in self._weights.items()}
         self.settle(self._weights)
+        if self._start_mix:
+            for name, weight in self._weights.items():
+                weight.assign(mix_weights(weight.numpy(), self._start[name].numpy(), self._start_mix))
         try:
             yield
         finally:

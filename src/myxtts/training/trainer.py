@@ -39,7 +39,7 @@ from myxtts.training.vocoder.data import (
     open_vocoder_data,
     resolve_vocoder_settings,
 )
-from myxtts.training.voice.adapt import begin_adaptation, choose_adaptation
+from myxtts.training.voice.adapt import begin_adaptation, choose_adaptation, refuse_mixing_unknown_weights
 from myxtts.training.voice.batch_size import keep_num_shapes, resolve_batch_size
 from myxtts.training.voice.data import TrainingData, open_training_data
 from myxtts.training.voice.fine_tuning import follow_bundle
@@ -224,6 +224,7 @@ class Trainer:
             data = open_training_data(config, plan)
             if isinstance(origin, Bundle) and not self._goes_on(config):
                 config, data = self._adapt(config, plan, data, origin)
+            refuse_mixing_unknown_weights(config)
             if data.shape_choice is not None:
                 self._say(data.shape_choice.reason)
                 config = config.model_copy(update={"data.num_shapes": data.shape_choice.number})

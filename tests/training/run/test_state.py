@@ -19,6 +19,8 @@ from tests.device_process import DeviceProcess
 from myxtts.errors import DataError
 from myxtts.storage.tensor_file import DTYPES, Array
 from myxtts.training.run.state import (
+    AVERAGE,
+    START,
     Best,
     Clock,
     DurationsLook,
@@ -133,6 +135,15 @@ def test_a_model_speaks_with_its_averages() -> None:
     weights = select_synthesis_weights(state.collect())
     assert {name: float(array.flat[0]) for name, array in weights.items()} == {"kernel": 2.0, "bias": 1.0}
     assert list(select_group(state.collect(), "optimizer")) == ["00000"]
+
+
+def test_a_share_of_the_starting_weights_is_mixed_into_the_averages() -> None:
+    state, _ = make_state()
+    arrays = state.collect()
+    start = {f"{START}/{name}": np.zeros_like(array) for name, array in select_group(arrays, AVERAGE).items()}
+    weights = select_synthesis_weights(arrays | start, start_mix=0.25)
+    # What has no average, here the bias, is not mixed.
+    assert {name: float(array.flat[0]) for name, array in weights.items()} == {"kernel": 1.5, "bias": 1.0}
 
 
 STATE = RunState(

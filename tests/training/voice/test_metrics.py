@@ -153,6 +153,17 @@ def test_averages_are_swapped_in_and_out_exactly(model: XTTS, evaluator: Evaluat
     assert evaluator.num_traces == 1
 
 
+def test_a_share_of_the_start_is_mixed_into_the_averages_that_are_swapped_in(model: XTTS) -> None:
+    weights = model.named_weights()
+    start = {name: tf.Variable(np.full(weight.shape, 2.0, np.float32)) for name, weight in weights.items()}
+    average = WeightEma(weights, 0.9, tf.distribute.get_strategy(), start=start, start_mix=0.25)
+    before = {name: weight.numpy() for name, weight in weights.items()}
+    with average.swapped_in():
+        for name, weight in weights.items():
+            np.testing.assert_allclose(weight.numpy(), 0.75 * before[name] + 0.5, atol=1e-6)
+    assert all(np.array_equal(weight.numpy(), before[name]) for name, weight in weights.items())
+
+
 def test_equal_spectrograms_are_at_no_distance_however_slow() -> None:
     mel = np.random.default_rng(0).normal(size=(20, 4))
     assert measure_warped_distance(mel, mel) == 0

@@ -22,7 +22,7 @@ from myxtts.synthesis.loaded_bundle import LoadedBundle, load_bundle
 from myxtts.synthesis.voices import VoiceSource
 from myxtts.training.run.checkpoint import CHECKPOINTS_FOLDER_NAME, CheckpointFolder
 from myxtts.training.run.resume import load_run_settings
-from myxtts.training.run.state import select_synthesis_weights
+from myxtts.training.run.state import START, select_group, select_synthesis_weights
 from myxtts.types import Floats, Say
 
 
@@ -44,7 +44,10 @@ def load_checkpoint(run: Path, step: int, warn: Say) -> LoadedBundle:
     if loaded.exported is not None:
         raise UsageError(f"{run} is an exported model, which has no checkpoints.", next_step="Name the run itself.")
     checkpoint = CheckpointFolder(run / CHECKPOINTS_FOLDER_NAME).load(step)
-    found = select_synthesis_weights(checkpoint.arrays)
+    # Only an adaptation keeps its starting weights; its settings say how much of them is mixed in.
+    is_adapted = bool(select_group(checkpoint.arrays, START))
+    start_mix = load_run_settings(run).training.start_mix if is_adapted else 0.0
+    found = select_synthesis_weights(checkpoint.arrays, start_mix)
     shapes = {name: tuple(array.shape) for name, array in loaded.bundle.weights.items()}
     weights = {name: found[name] for name in shapes if name in found}
     check_weights(weights, shapes, f"the checkpoint of step {step} in {run}")

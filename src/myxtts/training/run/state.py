@@ -191,10 +191,23 @@ class TrainingState:
         return f"{name} ({path})" if name.rpartition("/")[2].isdecimal() and path else name
 
 
-def select_synthesis_weights(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Weights of a bundle, in float32: EMA values, and model variables without an EMA, such as calibration."""
-    selected = select_group(arrays, MODEL) | select_group(arrays, AVERAGE)
+def select_synthesis_weights(arrays: Mapping[str, Array], start_mix: float = 0.0) -> dict[str, Array]:
+    """Weights of a bundle, in float32: EMA values, and model variables without an EMA, such as calibration.
+
+    `start_mix` is the share of the starting weights in the EMA values.
+    """
+    averages = select_group(arrays, AVERAGE)
+    if start_mix:
+        start = select_group(arrays, START)
+        averages = {name: mix_weights(average, start[name], start_mix) for name, average in averages.items()}
+    selected = select_group(arrays, MODEL) | averages
     return {name: np.asarray(array, np.float32) for name, array in selected.items()}
+
+
+def mix_weights(trained: Array, start: Array, share: float) -> Array:
+    """Linear interpolation between the trained weights and a `share` of the starting ones."""
+    mixed: Array = trained + np.asarray(share, trained.dtype) * (start - trained)
+    return mixed
 
 
 def select_group(arrays: Mapping[str, Array], group: str) -> dict[str, Array]:

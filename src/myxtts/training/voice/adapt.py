@@ -2,7 +2,9 @@
 
 `voice` is for a new voice in languages that the model knows: the speaker encoder stays as it was, and the rest learns
 to sound like the new speaker. `all` trains every weight, for new languages and symbols too. Both pull weights towards
-where they started, which keeps what a few sentences cannot teach again.
+where they started, which keeps what a few sentences cannot teach again. With `voice`, synthesis uses weights between
+the trained ones and those of the start (weight interpolation, as in WiSE-FT, Wortsman et al. 2022): training on a few
+minutes makes the voice more similar and its words less clear, and part of the way back costs little similarity.
 The choice becomes ordinary settings, which config.yaml of the run holds, so that a resumed run needs nothing else.
 """
 
@@ -30,6 +32,7 @@ _FROZEN: dict[str, tuple[str, ...]] = {"voice": ("reference_encoder",), "all": (
 mean spectra, durations and pitch, which are those of the voice. On four minutes of a new voice the held-out score after
 100 steps with a trained text encoder was better than after 300 with a frozen one."""
 _NAMES = {"reference_encoder": "speaker encoder"}
+_START_MIX = "training.start_mix"
 DIAGONAL_STEPS_OF: dict[str | None, int] = {"voice": 0, "all": 100}
 """Steps of the diagonal prior: a trained model aligns better than the diagonal, unless its symbols are new."""
 _SHARED: dict[str, Scalar] = {
@@ -40,8 +43,9 @@ _SHARED: dict[str, Scalar] = {
     "data.num_shapes": 2,
 }
 _VALUES: dict[str, dict[str, Scalar]] = {
-    # A warped voice is not the one to learn.
-    "voice": {**_SHARED, "training.voice_augmentation": 0.0},
+    # A warped voice is not the one to learn. Half way back to the start more words are understood, but the voice is
+    # less like the speaker's: docs/en/quality.md has the figures.
+    "voice": {**_SHARED, "training.voice_augmentation": 0.0, _START_MIX: 0.25},
     "all": _SHARED,
 }
 _VAL_SHARE = 0.1
@@ -128,10 +132,30 @@ def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) ->
             next_step="Use --adapt all, which trains the whole model.",
         )
     wanted = {"training.adapt": kind, **_VALUES[kind], **_plan_length(config, minutes, _count_held_out(config, data))}
+    if not _can_mix(config):
+        wanted.pop(_START_MIX, None)
     update = {key: value for key, value in wanted.items() if key == "training.adapt" or _is_free(config, key)}
     kept = [key for key in wanted if key not in update and look_up(config, key) != wanted[key]]
     adapted = config.model_copy(update=update)
     return adapted, _describe(adapted, kind, minutes, new_names, reason, kept)
+
+
+def refuse_mixing_unknown_weights(config: XTTSConfig) -> None:
+    """Raises ConfigError for a start_mix without what it mixes. Called after the choice, which may turn both on."""
+    training = config.training
+    for name in ("start_pull", "ema_decay"):
+        if training.start_mix and not getattr(training, name):
+            raise ConfigError(
+                f"training.start_mix is {training.start_mix:g} and training.{name} is 0, but the starting weights are "
+                "mixed with the EMA of a run with start_pull.",
+                next_step=f"Set training.{name} above 0, or leave out training.start_mix.",
+            )
+
+
+def _can_mix(config: XTTSConfig) -> bool:
+    """Whether the run will have starting weights and an average: not where the user has turned one of them off."""
+    has_pull = config.training.start_pull > 0 or _is_free(config, "training.start_pull")
+    return has_pull and config.training.ema_decay > 0
 
 
 def _plan_length(config: XTTSConfig, minutes: float, num_held_out: int) -> dict[str, Scalar]:
@@ -159,6 +183,7 @@ def _describe(
     frozen = [_NAMES[name] for name in list_frozen(kind)]
     what = f"The {' and '.join(frozen)} is kept as it is; the rest is" if frozen else "The whole model is"
     pull = f", pulled towards its start (start_pull {training.start_pull:g})" if training.start_pull else ""
+    mix = f" Synthesis mixes in {training.start_mix:.0%} of the starting weights." if training.start_mix else ""
     length = _describe_length(config)
     stop = "The last weights are kept: there are too few held-out clips to choose by."
     if training.early_stopping:
@@ -167,7 +192,7 @@ def _describe(
         )
     lines = [
         f"Adapting to {minutes:.1f} minutes of speech {texts} (--adapt {kind}).{reason}",
-        f"{what} trained at a learning rate of up to {training.learning_rate:g}{pull}.",
+        f"{what} trained at a learning rate of up to {training.learning_rate:g}{pull}.{mix}",
         f"{length}, a validation every {training.checkpoint_steps:,} steps. {stop}",
     ]
     if kept:

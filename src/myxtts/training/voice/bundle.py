@@ -97,7 +97,7 @@ class VoiceSaver(Saver):
             frontend=self._frontend,
             frontend_fingerprint=self._data.frontend.fingerprint(),
             vocoder={"name": GRIFFIN_LIM, "mel": mel},
-            weights=select_synthesis_weights(arrays),
+            weights=select_synthesis_weights(arrays, self._config.training.start_mix),
             notes={**self._make_notes(step), **self._describe_training(step), "voices": voices},
         )
         if self._vocoder is not None:
