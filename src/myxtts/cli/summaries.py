@@ -143,8 +143,8 @@ def show_rejections(examples: list[Rejection], num_rejected: int, reasons: dict[
     for column in ("place", "id", "reason", "detail"):
         table.add_column(column, overflow="fold")
     for rejection in examples[:NUM_EXAMPLES]:
-        place = f"{rejection.file}:{rejection.line}"
-        table.add_row(*(Text(printable(cell)) for cell in (place, rejection.id, rejection.reason, rejection.detail)))
+        cells = (rejection.place, rejection.id, rejection.reason, rejection.detail)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     console.print(table)
     if num_rejected > NUM_EXAMPLES:
         console.print(f"… and {num_rejected - NUM_EXAMPLES:,} more.")

@@ -79,7 +79,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One utterance, or one line, that cannot be used: `file` and `line` are those of the transcript."""
+    """One utterance, or one line, that cannot be used: `file` and `line` are those of the transcript.
+
+    For a place in a long recording `file` is the recording, and `line` is 0.
+    """
 
     id: str
     file: str
@@ -97,6 +100,11 @@ class Rejection:
             text = getattr(self, name).encode("utf-8", "backslashreplace").decode()
             object.__setattr__(self, name, text)
 
+    @property
+    def place(self) -> str:
+        """File and line; a place in a recording has no line."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
 
 def describe_reasons(reasons: Mapping[str, int], examples: Iterable[Rejection]) -> list[str]:
     """Returns a line for each of the most frequent reasons: how many, the first example, and what to do."""
@@ -107,7 +115,7 @@ def describe_reasons(reasons: Mapping[str, int], examples: Iterable[Rejection]) 
     for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
         shown = first.get(reason)
         name = f" ({shown.id})" if shown and shown.id else ""
-        place = f": {shown.file}:{shown.line}{name}, {shown.detail}. {shown.what_to_do}" if shown else ""
+        place = f": {shown.place}{name}, {shown.detail}. {shown.what_to_do}" if shown else ""
         lines.append(f"{count:,} {reason}{place}")
     left = len(lines) - _NUM_REASONS_SHOWN
     return lines if left <= 0 else [*lines[:_NUM_REASONS_SHOWN], f"and {left} more reasons"]

@@ -181,13 +181,42 @@ def test_speech_outside_the_text_and_a_missing_sentence_do_not_spoil_their_neigh
         assert all(row["end_s"] <= start or row["start_s"] >= end for row in used)
 
 
-def test_subtitles_beside_the_recording_are_found(book: SpokenBook, tmp_path: Path) -> None:
-    book.write(tmp_path / "in" / "talk.wav")
-    cues = [
+def make_subtitles(book: SpokenBook) -> list[str]:
+    return [
         f"{number}\n00:00:{start - 0.1:06.3f} --> 00:00:{end + 0.2:06.3f}\n<i>{sentence}</i>\n"
         for number, (sentence, (start, end)) in enumerate(zip(ENGLISH, book.places, strict=True), 1)
     ]
-    (tmp_path / "in" / "talk.srt").write_text("\n".join(cues), encoding="utf-8")
+
+
+def test_speech_between_two_subtitles_gets_into_no_clip(book: SpokenBook, tmp_path: Path) -> None:
+    recording = book.write(tmp_path / "talk.wav")
+    cues = make_subtitles(book)
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n\n" + "\n".join(cues[:4] + cues[5:]), encoding="utf-8")
+    done = run_collect(recording, "--out", tmp_path / "corpus")
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(tmp_path / "corpus" / "manifest.jsonl")
+    assert " ".join(row["text"] for row in rows) == " ".join(ENGLISH[:4] + ENGLISH[5:])
+    start, end = book.places[4]
+    assert all(row["end_s"] <= start or row["start_s"] >= end for row in rows)
+    rejections = json.loads((tmp_path / "corpus" / "rejections.json").read_text(encoding="utf-8"))
+    assert {rejection["reason"] for rejection in rejections} == {"empty-text"}
+    assert "s of speech that no text belongs to" in rejections[0]["detail"]
+
+
+def test_an_error_names_the_reasons_where_nothing_can_be_used(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        soundfile.write(tmp_path / f"{name}.wav", np.zeros(3 * RATE_HZ, np.float32), RATE_HZ)
+    (tmp_path / "c.wav").touch()
+    done = run_collect(tmp_path, "--out", tmp_path / "corpus")
+    assert done.returncode == 3
+    assert "2 silent: a.wav, at 0:00:00.0: there is no speech in it. Listen to it" in done.stderr
+    assert "1 empty: c.wav, at 0:00:00.0: the file has no bytes." in done.stderr
+    assert "--set" not in done.stderr, "collect has no such flag"
+
+
+def test_subtitles_beside_the_recording_are_found(book: SpokenBook, tmp_path: Path) -> None:
+    book.write(tmp_path / "in" / "talk.wav")
+    (tmp_path / "in" / "talk.srt").write_text("\n".join(make_subtitles(book)), encoding="utf-8")
     done = run_collect(tmp_path / "in", "--out", tmp_path / "corpus")
     assert done.returncode == 0, done.stderr
     assert "talk.srt" in done.stderr

@@ -82,6 +82,31 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, content: bytes, wo
     assert words in str(error.value)
 
 
+def test_subtitles_at_the_same_time_are_in_doubt(tmp_path: Path) -> None:
+    places = [(1, 3), (4, 8), (6.5, 9), (9, 12), (12, 14), (13.8, 16)]
+    cues = [
+        f"{format_time(round(1000 * start))} --> {format_time(round(1000 * end))}\nSentence {number}.\n"
+        for number, (start, end) in enumerate(places)
+    ]
+    (tmp_path / "a.srt").write_text("\n".join(cues), encoding="utf-8")
+    doubts = [cue.doubt for cue in read_subtitles(tmp_path / "a.srt")]
+    overlap = "its subtitle overlaps another one by 1.5 s"
+    assert doubts == ["", overlap, overlap, "", "", ""]
+
+
+def test_rolling_captions_end_where_the_next_one_begins(tmp_path: Path) -> None:
+    cues = [f"{format_time(2000 * n)} --> {format_time(2000 * n + 4000)}\nline {n}\n" for n in range(5)]
+    (tmp_path / "a.srt").write_text("\n".join(cues), encoding="utf-8")
+    read = read_subtitles(tmp_path / "a.srt")
+    assert [(cue.start_s, cue.end_s, cue.doubt) for cue in read] == [
+        (0.0, 2.0, ""),
+        (2.0, 4.0, ""),
+        (4.0, 6.0, ""),
+        (6.0, 8.0, ""),
+        (8.0, 12.0, ""),
+    ]
+
+
 WORDS = st.lists(st.text("abcdeآبپ", min_size=1, max_size=6), min_size=1, max_size=5).map(" ".join)
 CUES = st.lists(st.tuples(st.integers(1, 9000), st.integers(1, 9000), WORDS), min_size=1, max_size=8)
 

@@ -6,6 +6,8 @@ is cut in pauses only. Speech between two texts that belongs to neither is left 
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,6 +20,9 @@ _PAUSE_BONUS_S = 0.3
 """A pause of a second may be that much farther from the border than none."""
 _END_WEIGHT = 0.5
 """An alignment knows the start of a sentence better than its end, which fades away."""
+
+_MIN_UNTOLD_S = 1.0
+"""Of speech between two subtitles; less is a subtitle that ends early or begins late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,25 @@ class Snapped:
     silent: list[TimedText]
     befores: list[Pause | None]
     afters: list[Pause | None]
+
+
+def mark_untold_speech(texts: Sequence[TimedText], pauses: Sequence[Pause]) -> list[TimedText]:
+    """Marks the texts behind which something else is said before the next one begins, as where a subtitle is missing.
+
+    Without the mark, such speech would become part of the clip before or behind it.
+    """
+    starts = [following.start_s for following in texts[1:]]
+    speech = [(pause.end_s, following.start_s) for pause, following in pairwise(pauses)]
+    return [
+        replace(text, is_alone=_measure_overlap(speech, text.end_s, start_s) >= _MIN_UNTOLD_S)
+        for text, start_s in zip(texts, [*starts, texts[-1].end_s], strict=True)
+    ]
+
+
+def _measure_overlap(speech: Sequence[tuple[float, float]], start_s: float, end_s: float) -> float:
+    first = bisect_right(speech, start_s, key=lambda part: part[1])
+    inside = itertools.takewhile(lambda part: part[0] < end_s, itertools.islice(speech, first, None))
+    return sum(min(stop, end_s) - max(start, start_s) for start, stop in inside)
 
 
 def snap_to_pauses(texts: Sequence[TimedText], pauses: Sequence[Pause], max_distance_s: float) -> Snapped:

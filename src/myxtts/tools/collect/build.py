@@ -20,14 +20,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from myxtts.corpus.formats.base import DEFAULT_SPEAKER
-from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport
+from myxtts.corpus.rejections import AudioProblem, Reason, Rejection, RejectionReport, describe_reasons
 from myxtts.errors import DataError, UsageError
 from myxtts.storage.atomic import explain_storage_errors, lock_directory, sweep_temporary_files, write_atomically
 from myxtts.storage.json_file import FileModel, try_read_json, write_json
 from myxtts.tools.collect.activity import Activity, open_activity, require_detector, scan_recording
 from myxtts.tools.collect.clips import CLIP_FOLDER, Clip, Journal, Measured, cut_clips, name_clips, read_clips
 from myxtts.tools.collect.cuts import Phrase, find_pauses, make_phrases, plan_clips, plan_pieces
-from myxtts.tools.collect.judge import Collected, Limits, format_time, judge_clips
+from myxtts.tools.collect.judge import ADVICE, Collected, Limits, format_time, judge_clips
 from myxtts.tools.collect.recordings import Recording, list_recordings, measure_length
 from myxtts.tools.collect.sources import Found, Texts, find_phrases, find_texts
 from myxtts.tools.collect.voices import measure_strangeness, measure_voices
@@ -40,6 +40,8 @@ _STATE_VERSION = 1
 """Raised whenever the same recording gives other measurements than before."""
 _CLIP_NAME = re.compile(r".+_\d{8,}_\d{8,}\.wav")
 _LOWER_MIN, _RAISE_MAX = "Accept it with a lower --min-seconds.", "Accept it with a higher --max-seconds, up to 30."
+_SHOWN_LENGTH = 60
+"""Characters of a text in the report."""
 _MIN_UNTOLD_S = 1.0
 """Of speech without a text that is worth a line in the report."""
 
@@ -133,9 +135,10 @@ def collect_corpus(path: Path, out: Path, options: CollectOptions, show: ShowSte
         summary.num_clips, summary.seconds = len(accepted), sum(one.clip.span.duration_s for one in accepted)
         _remove_others(out / CLIP_FOLDER, {one.clip.id for one in collected})
     if not accepted:
+        reasons = "\n".join(f"  {line}" for line in describe_reasons(summary.reasons, summary.examples))
         raise DataError(
-            f"None of the speech in {path} can be used.",
-            next_step=f"See why in {out / 'rejections.csv'}; --min-seconds, --max-seconds and --min-snr allow more.",
+            f"Nothing in {path} can be used:\n{reasons}\n",
+            next_step=f"All places are listed in {out / 'rejections.csv'}.",
             details={"reasons": summary.reasons},
         )
     return summary
@@ -285,7 +288,9 @@ class _Collector:
     def _reject_rest(self, recording: Recording, found: Found, activity: Activity) -> Iterator[Rejection]:
         """Yields texts without a sound, and speech without a text."""
         for text in found.silent:
-            detail = f"{text.text[:60]!r}: {text.doubt or 'it is not in the recording'}"
+            is_beyond = text.start_s >= activity.duration_s
+            why = "the recording ends before it" if is_beyond else text.doubt or "it is not in the recording"
+            detail = f"{_shorten(text.text)!r}: {why}"
             yield _reject(recording, text.start_s, Reason.DOUBTFUL_TEXT, detail)
         if self._texts.subtitles or self._texts.books:
             told = [(phrase.start_s, phrase.end_s) for phrase in found.phrases]
@@ -302,11 +307,15 @@ class _Collector:
             detail = f"{duration_s:.1f} s between two long pauses, --min-seconds is {options.min_s:g}"
             return _reject(clip.recording, clip.span.start_s, Reason.TOO_SHORT, detail, clip.id, _LOWER_MIN)
         if duration_s > options.max_s + 0.25:
-            # With a text, clips are cut where its sentences end: inside of one there may be pauses.
-            what = "from one end of a sentence to the next" if self._texts.books else "without a pause"
-            detail = f"{duration_s:.1f} s {what}, --max-seconds is {options.max_s:g}"
+            detail = f"{duration_s:.1f} s {self._name_piece()}, --max-seconds is {options.max_s:g}"
             return _reject(clip.recording, clip.span.start_s, Reason.TOO_LONG, detail, clip.id, _RAISE_MAX)
         return None
+
+    def _name_piece(self) -> str:
+        """Says what lies between two places to cut: with a text there may be pauses inside of it."""
+        if self._texts.books:
+            return "from one end of a sentence to the next"
+        return "from the border of one subtitle to that of the next" if self._texts.subtitles else "without a pause"
 
     def finish(self, recogniser: Recogniser | None) -> list[Collected]:
         """Recognises all clips, and judges them."""
@@ -352,9 +361,14 @@ class _Recognised(FileModel):
 def _reject(
     recording: Recording, place_s: float, reason: Reason, detail: str, id: str = "", what_to_do: str = ""
 ) -> Rejection:
-    """Makes the rejection of a part of a recording; the line of the report is the second at which it begins."""
+    """Makes the rejection of a part of a recording."""
     placed = f"at {format_time(place_s)}: {detail}"
-    return Rejection(id, recording.path.name, int(place_s), reason, placed, what_to_do=what_to_do)
+    advice = what_to_do or ADVICE.get(reason, "")
+    return Rejection(id, recording.path.name, 0, reason, placed, what_to_do=advice)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 1].rstrip()}…"
 
 
 def _list_untold(phrases: list[Phrase], told: list[tuple[float, float]]) -> Iterator[Phrase]:

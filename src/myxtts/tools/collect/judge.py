@@ -16,6 +16,19 @@ _MIN_CLIPS_TO_COMPARE = 10
 _MIN_RATE, _MAX_RATE = 0.45, 2.2
 """Letters a second, as a share of the usual."""
 
+ADVICE = {
+    Reason.UNREADABLE: "Export the recording again from its source as WAV or FLAC, or move it elsewhere.",
+    Reason.EMPTY: "Copy the recording again from its source, or move it elsewhere.",
+    Reason.SILENT: "Listen to it: it may be the wrong file, music, or far too quiet.",
+    Reason.CLIPPED: (
+        "Record with less gain. Or accept it in the studio (myxtts studio CORPUS), and give myxtts prepare "
+        "--set data.max_clipped_share=SHARE."
+    ),
+    Reason.BAD_CHANNELS: "Mix the recording to mono or stereo: ffmpeg -i FILE -ac 1 FILE.wav.",
+    Reason.EMPTY_TEXT: "Write down what is said if you want to use it: in the text, the subtitles, or the studio.",
+}
+"""What to do about a rejection, where a recording asks for another advice than a transcript of clips."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

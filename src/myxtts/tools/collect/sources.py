@@ -16,7 +16,7 @@ from myxtts.synthesis.sentences import cut_text
 from myxtts.text.normalize import split_sentences
 from myxtts.tools.collect.activity import Activity
 from myxtts.tools.collect.align import align_sentences
-from myxtts.tools.collect.borders import TimedText, snap_to_pauses
+from myxtts.tools.collect.borders import TimedText, mark_untold_speech, snap_to_pauses
 from myxtts.tools.collect.cuts import Pause, Phrase, make_phrases
 from myxtts.tools.collect.recordings import Recording
 from myxtts.tools.collect.subtitles import SUBTITLE_SUFFIXES, read_subtitles
@@ -111,7 +111,8 @@ def find_phrases(
     if len(pauses) < 2:
         return Found([], [], [])
     if subtitles := texts.subtitles.get(recording.name):
-        snapped = snap_to_pauses(read_subtitles(subtitles), pauses, _MAX_SUBTITLE_SHIFT_S)
+        cues = mark_untold_speech(read_subtitles(subtitles), pauses)
+        snapped = snap_to_pauses(cues, pauses, _MAX_SUBTITLE_SHIFT_S)
         return Found(snapped.phrases, [], snapped.silent)
     book = texts.books.get(recording.name)
     if book is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from myxtts.errors import DataError, refuse
@@ -24,6 +26,10 @@ _DASH = re.compile(r"^\s*[-–—]\s+", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?…؟。！？][\"'”’»)\]]*$")
 _FULL_STOP_SHARE = 0.2
 """Of the cues; where fewer end in a mark, the subtitles have no punctuation and each cue counts as a sentence."""
+
+_MAX_OVERLAP_S = 0.5
+_ROLLING_SHARE = 0.5
+"""Of the cues that overlap the next one, in rolling captions."""
 
 
 def read_subtitles(path: Path) -> list[TimedText]:
@@ -90,9 +96,27 @@ def _finish(path: Path, cues: list[TimedText]) -> list[TimedText]:
             kept.append(cue)
     if not kept:
         raise refuse(f"The subtitles {path}", "there is no subtitle in them", "Name an SRT or WebVTT file.")
+    kept = _treat_overlaps(kept)
     ends = [_SENTENCE_END.search(cue.text) is not None for cue in kept]
     has_marks = sum(ends) >= _FULL_STOP_SHARE * len(kept)
+    return [replace(cue, ends_sentence=is_end or not has_marks) for cue, is_end in zip(kept, ends, strict=True)]
+
+
+def _treat_overlaps(cues: list[TimedText]) -> list[TimedText]:
+    """Doubts cues at the same time: nobody knows which words are said when, or two people speak.
+
+    Where most cues overlap, they are rolling captions, which stay while the next one is said: they end where that
+    begins.
+    """
+    overlaps_s = [max(0.0, cue.end_s - following.start_s) for cue, following in pairwise(cues)]
+    if sum(overlap_s > _MAX_OVERLAP_S for overlap_s in overlaps_s) > _ROLLING_SHARE * len(cues):
+        starts = [following.start_s for following in cues[1:]]
+        trimmed = [replace(cue, end_s=min(cue.end_s, start)) for cue, start in zip(cues, starts, strict=False)]
+        return [*trimmed, cues[-1]]
+    longest = [max(pair) for pair in zip([0.0, *overlaps_s], [*overlaps_s, 0.0], strict=True)]
     return [
-        TimedText(cue.text, cue.start_s, cue.end_s, ends_sentence=is_end or not has_marks)
-        for cue, is_end in zip(kept, ends, strict=True)
+        replace(cue, doubt=f"its subtitle overlaps another one by {longest_s:.1f} s")
+        if longest_s > _MAX_OVERLAP_S
+        else cue
+        for cue, longest_s in zip(cues, longest, strict=True)
     ]
