@@ -47,8 +47,8 @@ _OF_COLLECT = mark(
         "spoken {found} times as fast as the rest",
         r"it would be spoken (?P<found>\S+) times as slowly as the rest": "the text is short for the sound: it would "
         "be spoken {found} times as slowly as the rest",
-        r"its subtitle overlaps another one by (?P<found>\S+) s": "its subtitle overlaps another one by {found} s: words "
-        "may be missing, or too many",
+        r"its subtitle overlaps another one by (?P<found>\S+) s": "its subtitle overlaps another one by {found} s: "
+        "words may be missing, or too many",
         r"there is no text for it": "there is no text",
         r"(?P<found>\S+) letters a second, (?P<usual>\S+) are usual": "{found} letters a second, {usual} are usual",
     }
