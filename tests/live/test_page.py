@@ -18,7 +18,9 @@ from tests.live.served_page import GrowingRun, serve_live
 from tests.synthesis.small_models import write_small_bundle
 
 from myxtts.errors import UsageError
+from myxtts.live.follow import LiveRun
 from myxtts.live.server import bind, read_address
+from myxtts.tools.words import Translator
 
 NUM_POINTS = "MyxttsCharts.charts.loss.spec.curves[0].x.length"
 DRAWN = "MyxttsCharts.charts.loss.plot.data[0].length"
@@ -67,6 +69,16 @@ def test_a_page_grows_without_reload_plays_samples_and_becomes_the_report(run: G
         # The title is there as soon as the head is parsed, the charts when the scripts at the end have run.
         page.wait_for("document.title.includes('گزارش') && document.querySelectorAll('.chart canvas').length >= 10")
         assert page.foreign_addresses(url) == []
+
+
+def test_a_run_that_began_with_another_model_is_not_called_too_short_for_words(run: GrowingRun) -> None:
+    for init_from, is_said in (("base", False), (None, True)):
+        session = {"from_step": 0, "init_from": init_from}
+        (run.path / "environment.json").write_text(json.dumps({"sessions": [session]}), encoding="utf-8")
+        live = LiveRun(run.path)
+        live.poll()
+        assert ("do not expect clear words" in live.judge(Translator())) == is_said
+        live.close()
 
 
 def test_only_pages_of_this_server_may_change_something(run: GrowingRun, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from myxtts.tools.line_charts import thin
 from myxtts.tools.monitor.run import RunFollower, RunReading, RunState
 from myxtts.tools.monitor.system_log import RunClock, flatten
 from myxtts.tools.report import curves
-from myxtts.tools.report.verdict import Progress, judge, name_run, read_evaluation
+from myxtts.tools.report.verdict import Progress, is_fine_tuned, judge, name_run, read_evaluation
+from myxtts.tools.run_files import read_sessions
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import METRICS_FILE_NAME, SYSTEM_FILE_NAME
 from myxtts.training.terms import VOCODER, Measures
@@ -159,6 +160,7 @@ class LiveRun:
             evaluation=read_evaluation(self.path),
             patience=training.early_stopping if training is not None else 0,
             is_vocoder=self.measures is VOCODER,
+            is_fine_tuned=is_fine_tuned(read_sessions(self.path)),
         )
         return judge(progress, tr)
 

@@ -33,6 +33,24 @@ const MyxttsCharts = (() => {
     const bottom = lowest - margin;
     return [lowest >= 0 && bottom < 0.25 * (highest - lowest) ? 0 : bottom, highest + margin];
   }
+  // Whole decades would squeeze curves that lie between two of them.
+  function findLogarithmicRange(values) {
+    const [lowest, highest] = values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, 0]);
+    const margin = Math.max((highest / lowest) ** 0.06, 1.02);
+    return [lowest / margin, highest * margin];
+  }
+  // Ticks of a logarithmic axis: 1, 2 and 5 of each decade, decades alone where there are many, even steps within one.
+  function listTicks(low, high) {
+    const decades = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) decades.push(10 ** power);
+    const leads = decades.length > 4 ? [1] : [1, 2, 5];
+    const ticks = decades.flatMap((decade) => leads.map((lead) => lead * decade)).filter((tick) => tick >= low && tick <= high);
+    if (ticks.length > 2) return ticks;
+    const rough = (high - low) / 6, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((lead) => lead * power).find((size) => size >= rough), even = [];
+    for (let place = Math.ceil(low / step); place * step <= high; place++) even.push(Number((place * step).toPrecision(6)));
+    return even;
+  }
 
   class Chart {
     constructor(element, spec) {
@@ -75,6 +93,7 @@ const MyxttsCharts = (() => {
       this.button.textContent = this.isLogarithmic ? words.linear : words.logarithmic;
       this.button.title = words.scale;
       const lines = this.list();
+      const zoom = this.plot && this.findZoom();
       if (this.plot) this.plot.destroy();
       this.plot = null;
       this.element.hidden = !lines.length;
@@ -86,15 +105,24 @@ const MyxttsCharts = (() => {
       this.plot = new uPlot({
         ...this.size(),
         cursor: { drag: { x: true, y: false }, points: { size: 7 } },
-        scales: { x: { time: false }, y: this.isLogarithmic ? { distr: 3 } : { range: (plot, low, high) => this.range(plot, low, high) } },
+        scales: { x: { time: false }, y: { distr: this.isLogarithmic ? 3 : 1, range: (plot, low, high) => this.range(plot, low, high) } },
         axes: [
           { ...axis, label: this.spec.x, grid: { show: false }, ticks: rule, size: 34, values: (_, ticks) => ticks.map(write) },
-          { ...axis, label: this.spec.unit, grid: rule, ticks: { show: false }, size: 56, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : write(tick))) },
+          { ...axis, label: this.spec.unit, grid: rule, ticks: { show: false }, size: 56, ...this.tickLogarithmically(), values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : write(tick))) },
         ],
         series: [{ label: this.spec.x, value: (_, value) => write(value) }, ...lines.map((line) => this.describe(line))],
         legend: { markers: { width: 0, fill: (plot, index) => plot.series[index].stroke(plot, index) } },
         hooks: { setSeries: [(plot, index) => this.follow(plot, index, lines)], ready: [(plot) => this.mark(plot)] },
       }, data, this.holder);
+      if (zoom) this.plot.setScale("x", zoom);
+    }
+    tickLogarithmically() {
+      return this.isLogarithmic ? { splits: (_, __, low, high) => listTicks(low, high), filter: (_, ticks) => ticks } : {};
+    }
+    // What is seen of the x axis, null where that is everything.
+    findZoom() {
+      const xs = this.plot.data[0], { min, max } = this.plot.scales.x;
+      return min > xs[0] || max < xs[xs.length - 1] ? { min, max } : null;
     }
     describe(line) {
       const colour = () => readColour(`--c${line.number % NUM_COLOURS}`);
@@ -110,15 +138,16 @@ const MyxttsCharts = (() => {
         value: (_, value, __, index) => write(index == null ? line.values[line.values.length - 1] : value),
       };
     }
-    // uPlot calls this for the whole axis; while zoomed in, the range is that of what is seen.
+    // While zoomed in, the range is that of what is seen: `idxs` are its places, which uPlot knows before its scales.
     range(plot, low, high) {
-      if (low == null) return [0, 1];
-      const [first, last] = [plot.scales.x.min, plot.scales.x.max], seen = [];
+      if (low == null) return this.isLogarithmic ? [0.1, 1] : [0, 1];
+      const [first, last] = plot.series[0].idxs, seen = [];
       for (let line = 1; line < plot.series.length; line++) {
         if (!plot.series[line].show) continue;
-        plot.data[0].forEach((x, place) => x >= first && x <= last && plot.data[line][place] != null && seen.push(plot.data[line][place]));
+        seen.push(...plot.data[line].slice(first, last + 1).filter((value) => value != null));
       }
-      return seen.length ? findRange(seen) : [low, high];
+      if (!seen.length) return [low, high];
+      return this.isLogarithmic ? findLogarithmicRange(seen) : findRange(seen);
     }
     follow(plot, index, lines) {
       if (index == null || !lines[index - 1]) return;
@@ -150,8 +179,7 @@ const MyxttsCharts = (() => {
     refresh() {
       const lines = this.list();
       if (!this.plot || lines.map((line) => `${line.number}${line.isFaint}`).join() !== this.shape) return this.draw();
-      const old = this.plot.data[0], { min, max } = this.plot.scales.x;
-      const isZoomed = min > old[0] || max < old[old.length - 1];
+      const isZoomed = this.findZoom() !== null;
       lines.forEach((line, place) => (this.plot.series[place + 1].value = this.describe(line).value));
       this.plot.setData(this.tables(lines), !isZoomed);
       if (isZoomed) this.plot.redraw(true, true);

@@ -134,9 +134,20 @@ def test_a_chart_shows_values_zooms_and_changes_its_scale(runs: list[Path], tmp_
             move(0.5, "mousePressed", "left", clicks)
             move(0.5, "mouseReleased", "left", clicks)
         page.wait_for(f"({ticks})[0] === {whole[0]}")
+        places = "(({min, max}) => [min, max])(MyxttsCharts.drawn[0].plot.scales.y)"
+        values = "MyxttsCharts.drawn[0].plot.data.slice(1).flat().filter((value) => value != null)"
+        lowest, highest = page.run(f"[Math.min(...{values}), Math.max(...{values})]")
+        low, high = page.run(places)
+        assert low < lowest < highest < high, "no curve touches the frame"
         page.run("element.querySelector('.scale').click()")
         assert page.run("MyxttsCharts.drawn[0].plot.scales.y.distr") == 3
         assert page.run("element.querySelector('.scale').textContent") == "linear"
+        low, high = page.run(places)
+        assert 0.8 * lowest < low < lowest < highest < high < 1.25 * highest, "whole decades would squeeze the curves"
+        page.run(f"MyxttsCharts.drawn[0].plot.setScale('x', {{min: {zoomed[0]}, max: {zoomed[1]}}})")
+        page.run("element.querySelector('.scale').click()")
+        page.wait_for(f"({ticks})[0] === {zoomed[0]}")
+        assert page.run("MyxttsCharts.drawn[0].plot.scales.y.distr") == 1, "the other scale shows the same steps"
         page.run("element.querySelectorAll('.u-series:not(.faint) th')[2].click()")
         assert page.run("element.querySelectorAll('.u-off').length") >= 1, "the legend switches a curve off"
         assert page.foreign_addresses("file:") == []

@@ -58,8 +58,13 @@ class Progress:
             evaluation=read_evaluation(run.path),
             patience=patience if isinstance(patience, int) else 0,
             is_vocoder=find_measures(run.path) is VOCODER,
-            is_fine_tuned=bool(run.sessions and run.sessions[0].get(INIT_FROM)),
+            is_fine_tuned=is_fine_tuned(run.sessions),
         )
+
+
+def is_fine_tuned(sessions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a run began with the weights of another model, which may speak clearly from the first step on."""
+    return bool(sessions and sessions[0].get(INIT_FROM))
 
 
 def name_run(path: Path) -> str:
