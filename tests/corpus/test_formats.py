@@ -315,7 +315,7 @@ def test_corpus_one_folder_below_is_pointed_to(tmp_path: Path) -> None:
 
 def test_prepared_corpus_is_recognised(tmp_path: Path) -> None:
     touch(tmp_path / "corpus.jsonl", "{}")
-    with pytest.raises(DataError, match="is a prepared corpus already"):
+    with pytest.raises(DataError, match=r"is a prepared corpus already.*or name the recordings that it was made of"):
         find_format(tmp_path)
 
 

@@ -166,6 +166,11 @@ def _examine_clips(
     page = make_page_of_run(found, tr, verified).write(report or run / CLIPS_PAGE_NAME)
     show_clips(found, verified, screen, tr)
     screen.notices.print(f"Hear them in {page}; all scores are in {result['clips']}", markup=False)
+    screen.notices.print(
+        f"Correct them: myxtts studio RECORDINGS --doubts {result['clips']} (the recordings that were prepared)",
+        markup=False,
+        soft_wrap=True,
+    )
     worst_rows = [clip.to_json() for clip in found.worst]
     result |= {"page": str(page), "num_clips": len(found.clips), "num_worst": found.num_worst, "worst": worst_rows}
     result |= {"aligned_by": "base" if found.is_base else "run"}

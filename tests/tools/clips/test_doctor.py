@@ -118,7 +118,9 @@ def _trained(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def examine(run: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     with pytest.raises(SystemExit, match="0"):
         run_command(["diagnose", "--clips", str(run), "--json", *arguments])
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert f"myxtts studio RECORDINGS --doubts {run / 'clips.jsonl'}" in printed.err
+    result: dict[str, Any] = json.loads(printed.out)
     return result
 
 

@@ -85,7 +85,8 @@ def _explain(path: Path) -> DataError:
         )
     if is_prepared(path):
         return DataError(
-            f"{path} is a prepared corpus already.", next_step=f"Train on it: myxtts train --train-data {path}"
+            f"{path} is a prepared corpus already.",
+            next_step=f"Train on it (myxtts train --train-data {path}), or name the recordings that it was made of.",
         )
     if possible := list_possible_transcripts(path):
         names = ", ".join(file.name for file in possible[:10])
