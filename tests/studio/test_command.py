@@ -13,9 +13,10 @@ from tests.studio.conftest import TEXTS
 from tests.studio.process import run_studio
 
 from myxtts.corpus.edits import read_journal
-from myxtts.errors import UsageError
+from myxtts.errors import DataError, UsageError
 from myxtts.serve.http_server import name_address, open_socket
 from myxtts.studio.editor import Studio
+from myxtts.studio.recording import list_prompts
 
 
 def test_a_kill_loses_no_edit_that_was_answered(corpus: Path) -> None:
@@ -64,3 +65,8 @@ def test_a_taken_port_is_named() -> None:
         with pytest.raises(UsageError, match=f"Port {port} of 127.0.0.1 is used by another program") as refused:
             open_socket("127.0.0.1", port)
     assert "Choose another" in refused.value.next_step
+
+
+def test_prompts_that_cannot_be_read_are_called_prompts(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^The list of prompts .*nope.txt cannot be used"):
+        list_prompts(tmp_path / "nope.txt", "en")

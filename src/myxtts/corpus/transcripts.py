@@ -65,12 +65,12 @@ class BadLine:
     what_to_do: str = ""
 
 
-def read_lines(path: Path) -> Iterator[Line | BadLine]:
+def read_lines(path: Path, what: str = "The transcript") -> Iterator[Line | BadLine]:
     """Yields the lines of a transcript, numbered from 1, without line ends. Blank lines are left out.
 
-    Raises DataError for what is no file, or cannot be read.
+    Raises DataError for what is no file, or cannot be read; it says `what` the file should have been.
     """
-    with _explain_reading(path), open_regular(path, _MAX_TRANSCRIPT_BYTES) as file:
+    with _explain_reading(path, what), open_regular(path, _MAX_TRANSCRIPT_BYTES) as file:
         head = file.read(4096)
         if encoding := _find_utf16(head):
             yield _wrong_encoding(1, encoding, "the whole file is UTF-16")
@@ -90,15 +90,15 @@ def read_lines(path: Path) -> Iterator[Line | BadLine]:
 
 
 @contextmanager
-def _explain_reading(path: Path) -> Iterator[None]:
-    """Turns errors of opening and reading a transcript into DataError."""
+def _explain_reading(path: Path, what: str) -> Iterator[None]:
+    """Turns errors of opening and reading a file of lines into DataError."""
     try:
         yield
     except FileRefusedError as error:
-        raise refuse(f"The transcript {path}", str(error), "Name a text file.") from error
+        raise refuse(f"{what} {path}", str(error), "Name a text file.") from error
     except OSError as error:
         problem = f"it cannot be read ({error.strerror})"
-        raise refuse(f"The transcript {path}", problem, "Check the path, its permissions and its disk.") from error
+        raise refuse(f"{what} {path}", problem, "Check the path, its permissions and its disk.") from error
 
 
 def read_first_lines(path: Path, num_lines: int) -> list[str]:

@@ -39,7 +39,7 @@ def list_prompts(path: Path | None, language: str) -> dict[str, list[str]]:
 def read_prompt_file(path: Path) -> list[str]:
     """Reads one sentence a line; empty lines and repetitions are left out. Raises DataError with the line."""
     prompts: dict[str, None] = {}
-    for line in read_lines(path):
+    for line in read_lines(path, "The list of prompts"):
         if isinstance(line, BadLine):
             raise DataError(
                 f"{path}, line {line.number}: {line.detail}.", next_step="Write one sentence a line, as UTF-8."
