@@ -45,9 +45,11 @@ def list_ids(client: TestClient, **query: Any) -> list[str]:
     return [clip["id"] for clip in list_clips(client, **query)["clips"]]
 
 
-def prepare(corpus: Path, out: Path) -> dict[str, str]:
-    """What `myxtts prepare` makes of a corpus: the texts by id."""
-    prepare_corpus([Recordings(corpus)], out, DataConfig(text_frontend="characters"))
+def prepare(corpus: Path, out: Path, doubtful: int = 0) -> dict[str, str]:
+    """What `myxtts prepare` makes of a corpus: the texts by id. It misses no recording, and counts doubtful ones."""
+    summary = prepare_corpus([Recordings(corpus)], out, DataConfig(text_frontend="characters"))
+    assert "named by no transcript line" not in " ".join(summary.notes)
+    assert summary.doubtful == ({str(corpus): doubtful} if doubtful else {})
     return {utterance.id: utterance.text for utterance in open_corpus(out).utterances()}
 
 
@@ -176,6 +178,7 @@ def test_reasons_of_collect_are_said_in_words_that_the_page_translates(
 
 def test_doubtful_clips_of_collect_are_used_once_they_are_accepted(corpus: Path, tmp_path: Path) -> None:
     (corpus / "metadata.csv").unlink()
+    (corpus / "wavs/b1.wav").unlink()
     rows = [
         {"id": id, "audio": f"wavs/{id}.wav", "text": text, "speaker": "anna", "language": "en"}
         for id, text in TEXTS.items()
@@ -190,9 +193,11 @@ def test_doubtful_clips_of_collect_are_used_once_they_are_accepted(corpus: Path,
         client = TestClient(StudioApp(studio, StudioSettings()).build(), base_url="http://127.0.0.1")
         assert list_ids(client, filter="doubtful") == ["a2", "a3"]
         assert list_clips(client)["clips"][0]["reasons"][0]["text"] == "noisy: 9 dB above the noise"
-        assert prepare(corpus, tmp_path / "before") == {"a1": TEXTS["a1"]}
+        assert prepare(corpus, tmp_path / "before", 2) == {"a1": TEXTS["a1"]}
         edit(client, "change", id="a3", text="Tea or coffee.")
-        assert prepare(corpus, tmp_path / "after") == {"a1": TEXTS["a1"], "a3": "Tea or coffee."}
+        assert prepare(corpus, tmp_path / "after", 1) == {"a1": TEXTS["a1"], "a3": "Tea or coffee."}
+        edit(client, "drop", id="a2")
+        assert prepare(corpus, tmp_path / "dropped") == {"a1": TEXTS["a1"], "a3": "Tea or coffee."}
 
 
 def test_takes_are_recorded_into_a_new_folder(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Commands import this module when they run: it loads the corpus and store package
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,10 @@ class ScreenReport(Report):
         console.print(f"  checked in  {summary.elapsed_s:.1f} s ({rate:,.0f} utterances a second)")
         for note in summary.notes:
             self._screen.warn(note)
+        for path, number in summary.doubtful.items():
+            plural = "clips are" if number > 1 else "clip is"
+            line = f"{number:,} doubtful {plural} not used until you accept them: myxtts studio {shlex.quote(path)}"
+            console.print(line, markup=False, soft_wrap=True)
         if summary.num_rejected:
             show_rejections(summary.examples, summary.num_rejected, summary.reasons, console)
             self._warn_of_many(summary)

@@ -25,6 +25,7 @@ from typing import Any
 from myxtts.config.data import DataConfig
 from myxtts.corpus import corpus_file
 from myxtts.corpus.check import Accepted, Checker, SeenTable, refuse_half_characters
+from myxtts.corpus.edits import JOURNAL_FILE, STUDIO_FOLDER, Status
 from myxtts.corpus.enough import CorpusTally, Needs
 from myxtts.corpus.formats import find_format
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
@@ -84,6 +85,8 @@ class Summary:
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[Rejection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """Clips of each input that `collect` doubts and that nobody has accepted or dropped yet."""
     needs: Needs | None = None
 
     def count(self, utterance: Utterance) -> None:
@@ -149,7 +152,7 @@ def prepare_corpus(
                             progress(summary.num_utterances, report.total)
                         if report.total >= _MAX_USELESS_ROWS and not summary.num_utterances:
                             break
-                    _add_notes(item.source.root, seen, summary)
+                    _add_notes(item, seen, summary)
             progress(summary.num_utterances, report.total)
         summary.num_rejected, summary.examples = report.total, report.examples
         summary.reasons = {str(reason): count for reason, count in report.counts.most_common()}
@@ -214,24 +217,41 @@ def _make_draft_line(accepted: Accepted, root_number: int, seen: SeenTable, spli
     return f"{rank.hex()} {corpus_file.format_utterance(utterance, root_number, accepted.relative_audio)}\n"
 
 
-def _add_notes(root: CorpusRoot, seen: SeenTable, summary: Summary) -> None:
+def _add_notes(item: _Input, seen: SeenTable, summary: Summary) -> None:
     """Adds notes about recordings that were found elsewhere, and about those that no transcript line names, which is
-    often a sign of a transcript of another version."""
+    often a sign of a transcript of another version; counts the doubtful clips of `collect` apart."""
+    root = item.source.root
     if root.moved_example:
         summary.notes.append(
             f"Some recordings are not where the transcript says, such as {root.moved_example}; "
             f"they were found by their names in {root.folder}."
         )
+    set_aside: dict[str, Status] = {}
+    for row, status in item.format.set_aside(item.source):
+        path = root.locate(row.audio)
+        # A doubtful clip may also have been copied into the manifest, which is to accept it.
+        if path is not None and not seen.find_any({"path": path}):
+            set_aside[path] = status
+    if num_open := sum(status == "open" for status in set_aside.values()):
+        summary.doubtful[str(item.source.path)] = num_open
     num_unnamed, first = 0, ""
-    for place, _, names in os.walk(root.real):
-        for name in names:
-            path = os.path.join(place, name)  # noqa: PTH118 -- once per recording
-            if name.lower().endswith(AUDIO_SUFFIXES) and not seen.find_any({"path": path}):
-                first = min(first, root.relative(path)) if first else root.relative(path)
-                num_unnamed += 1
+    for path in _list_recordings(root.real):
+        if path not in set_aside and not seen.find_any({"path": path}):
+            first = min(first, root.relative(path)) if first else root.relative(path)
+            num_unnamed += 1
     if num_unnamed:
         plural = "recordings are" if num_unnamed > 1 else "recording is"
         summary.notes.append(f"{num_unnamed:,} {plural} named by no transcript line and left out, such as {first}.")
+
+
+def _list_recordings(folder: str) -> Iterator[str]:
+    """Yields all recordings below a folder, but not the takes that the studio keeps of what was undone."""
+    for place, folders, names in os.walk(folder):
+        if (Path(place) / STUDIO_FOLDER / JOURNAL_FILE).is_file():
+            folders.remove(STUDIO_FOLDER)
+        for name in names:
+            if name.lower().endswith(AUDIO_SUFFIXES):
+                yield os.path.join(place, name)  # noqa: PTH118 -- once per recording
 
 
 def _note_capitals(summary: Summary) -> None:

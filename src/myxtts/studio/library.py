@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from myxtts.corpus.edits import Edits, Entry, Status
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
-from myxtts.corpus.formats.edited import COLLECT_FOLDER, DOUBTFUL_FILE, apply_entry, make_new_row, read_base
+from myxtts.corpus.formats.edited import apply_entry, is_collected, make_new_row, read_base
 from myxtts.corpus.rejections import AudioProblem
 from myxtts.corpus.transcripts import CorpusRoot
 from myxtts.studio.doubts import DOUBTFUL, NO_DOUBT, Doubt, find_doubts, read_collect_doubts
@@ -112,8 +112,7 @@ class Library:
                 seconds[id] = length
                 progress(number)
         folder = self._source.folder
-        is_collected = (folder / COLLECT_FOLDER).is_dir() and (folder / DOUBTFUL_FILE).is_file()
-        collected = read_collect_doubts(folder) if is_collected else {}
+        collected = read_collect_doubts(folder) if is_collected(folder) else {}
         found = find_doubts((one.row.id, one.row.speaker, one.row.text, seconds[id]) for id, one in self._base.items())
         for id, one in self._base.items():
             doubt = NO_DOUBT

@@ -1,6 +1,7 @@
 """Registry of corpus formats, most specific first: the first that recognises a path reads it.
 
-Where `myxtts studio` has edited a corpus, its edits are applied to the rows, whatever the format is.
+Where `myxtts studio` has edited a corpus, its edits are applied to the rows, whatever the format is. Clips that
+`myxtts collect` doubts are set aside until the studio accepts them.
 
 Only the names of files and the first lines of transcripts are looked at, so that detection is fast on large corpora.
 """
@@ -11,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 
 from myxtts.corpus.corpus_file import is_prepared
-from myxtts.corpus.edits import read_journal
+from myxtts.corpus.edits import Edits, read_journal
 from myxtts.corpus.formats.base import CorpusFormat
-from myxtts.corpus.formats.edited import NO_TRANSCRIPT, apply_edits, find_journal, has_journal
+from myxtts.corpus.formats.edited import NO_TRANSCRIPT, apply_edits, find_journal, has_journal, is_collected
 from myxtts.corpus.formats.folders import LIBRITTS, PAIRS, VCTK, find_recordings
 from myxtts.corpus.formats.tables import (
     COMMON_VOICE,
@@ -43,13 +44,12 @@ def find_format(path: Path, name: str = "auto") -> tuple[CorpusFormat, str]:
     """
     if not path.exists():
         raise DataError(f"There is nothing at {path}.", next_step="Give the folder or transcript of your recordings.")
-    if not has_journal(path):
-        return find_base_format(path, name)
-    edits = read_journal(find_journal(path)).edits
+    edits = read_journal(find_journal(path)).edits if has_journal(path) else Edits()
     base, reason = find_base_format(path, name, is_optional=not edits.has_base)
     if edits.number <= 1:
-        # The studio was only looked at.
-        return base, reason
+        # The studio was not used, or only looked at.
+        folder = path if path.is_dir() else path.parent
+        return apply_edits(base) if is_collected(folder) else base, reason
     return apply_edits(base), f"{reason}; with the {edits.number - 1:,} edits of {find_journal(path)}"
 
 

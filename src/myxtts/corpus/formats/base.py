@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from myxtts.corpus.edits import Status
 from myxtts.corpus.rejections import Rejection
 from myxtts.corpus.transcripts import AUDIO_FOLDERS, BadLine, CorpusRoot
 from myxtts.errors import DataError
@@ -72,13 +73,15 @@ class Source:
 class CorpusFormat:
     """A layout of recordings and transcripts. `recognize` returns in words why a path is of this format, or ''.
 
-    `layout` describes the files for the message that lists all formats.
+    `layout` describes the files for the message that lists all formats. `set_aside` yields the clips that wait for the
+    user or that the user dropped: they are no rows of the corpus, and nobody forgot them.
     """
 
     name: str
     layout: str
     recognize: Callable[[Path], str]
     read: Callable[[Source], Iterator[Row | Rejection]]
+    set_aside: Callable[[Source], Iterator[tuple[Row, Status]]] = lambda _: iter(())
 
 
 def reject_line(source: Source, path: Path, bad: BadLine) -> Rejection:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from myxtts.corpus.edits import JOURNAL_FILE, STUDIO_FOLDER, Edits, Entry, NewClip, Status, read_journal
+from myxtts.corpus.edits import JOURNAL_FILE, STUDIO_FOLDER, Entry, NewClip, Status, read_journal
 from myxtts.corpus.formats.base import CorpusFormat, Row, Source
 from myxtts.corpus.formats.tables import JSONL_SUFFIXES, TABLE_SUFFIXES, find_transcripts, read_jsonl
 from myxtts.corpus.rejections import Rejection
@@ -37,13 +37,17 @@ def has_journal(path: Path) -> bool:
     return journal.is_file() and journal.stat().st_size > 0
 
 
+def is_collected(folder: Path) -> bool:
+    """Whether `myxtts collect` wrote this folder, so that it has a list of doubtful clips."""
+    return (folder / COLLECT_FOLDER).is_dir() and (folder / DOUBTFUL_FILE).is_file()
+
+
 def read_base(source: Source, base: CorpusFormat) -> Iterator[tuple[Row | Rejection, Status]]:
     """Yields the rows of the transcript, and behind them those that `collect` found doubtful, with their states."""
     for row in base.read(source):
         yield row, "used"
-    doubtful = source.folder / DOUBTFUL_FILE
-    if (source.folder / COLLECT_FOLDER).is_dir() and doubtful.is_file():
-        for row in read_jsonl(source, doubtful, None):
+    if is_collected(source.folder):
+        for row in read_jsonl(source, source.folder / DOUBTFUL_FILE, None):
             yield row, "open"
 
 
@@ -70,27 +74,33 @@ def make_new_row(clip: NewClip, entry: Entry) -> Row:
 
 def apply_edits(base: CorpusFormat) -> CorpusFormat:
     """Returns the format with the same name whose `read` applies the journal to the rows of `base`."""
-    return CorpusFormat(base.name, base.layout, base.recognize, lambda source: _read_edited(source, base))
+
+    def read(source: Source) -> Iterator[Row | Rejection]:
+        return (row for row, status in _read_edited(source, base) if status == "used")
+
+    def set_aside(source: Source) -> Iterator[tuple[Row, Status]]:
+        for row, status in _read_edited(source, base):
+            if isinstance(row, Row) and status != "used":
+                yield row, status
+
+    return CorpusFormat(base.name, base.layout, base.recognize, read, set_aside)
 
 
-def _read_edited(source: Source, base: CorpusFormat) -> Iterator[Row | Rejection]:
-    """Yields the rows that are used. Later rows of an id pass unchanged: `prepare` rejects them as duplicates."""
+def _read_edited(source: Source, base: CorpusFormat) -> Iterator[tuple[Row | Rejection, Status]]:
+    """Yields all rows with their states, and behind them those of clips that the studio made.
+
+    Later rows of an id pass unchanged: `prepare` rejects them as duplicates.
+    """
     edits = read_journal(find_journal(source.path)).edits
     edited: set[str] = set()
     for row, status in read_base(source, base):
         if isinstance(row, Rejection):
-            yield row
+            yield row, "used"
             continue
         entry = edits.entries.get(row.id) if row.id not in edited else None
         if entry is not None:
             edited.add(row.id)
-        if ((entry.status if entry else None) or status) == "used":
-            yield apply_entry(row, entry)
-    yield from list_new_rows(edits)
-
-
-def list_new_rows(edits: Edits) -> Iterator[Row]:
-    """Yields the rows of clips that the studio made and that are used."""
+        yield apply_entry(row, entry), (entry.status if entry else None) or status
     for entry in edits.entries.values():
-        if entry.clip is not None and entry.status == "used":
-            yield make_new_row(entry.clip, entry)
+        if entry.clip is not None:
+            yield make_new_row(entry.clip, entry), entry.status or "used"
