@@ -151,13 +151,18 @@ def _judge_trend(progress: Progress, tr: Translator) -> Iterator[str]:
             step=step,
             value=value,
         )
-        yield tr("More steps will not help. More or cleaner recordings will, or a larger model.")
+        yield tr("More steps will not help.")
+        yield _advise_data(progress, tr)
     elif best_step >= (1 - _STILL_SHARE) * progress.scores[-1][0]:
         yield tr("The validation score still improves (best {value} at step {step}).", step=step, value=value)
         yield from _advise_more(progress, tr)
     else:
         yield tr("The validation score has not improved since step {step} (best {value}).", step=step, value=value)
-        yield tr("More steps alone will help little. More or cleaner recordings will, or a larger model.")
+        if progress.is_fine_tuned and progress.total_steps is not None and progress.step < progress.total_steps:
+            yield tr("Continue to step {total}.", total=tr.count(progress.total_steps))
+        else:
+            yield tr("More steps alone will help little.")
+        yield _advise_data(progress, tr)
 
 
 def _advise_more(progress: Progress, tr: Translator) -> Iterator[str]:
@@ -166,3 +171,13 @@ def _advise_more(progress: Progress, tr: Translator) -> Iterator[str]:
         return
     steps = 2 * progress.step if progress.is_fine_tuned else max(2 * progress.step, _FEW_STEPS)
     yield tr("Train longer: {command}", command=f"myxtts train --resume {progress.run} --steps {steps}")
+
+
+def _advise_data(progress: Progress, tr: Translator) -> str:
+    """What helps where steps do not. A run that began with another model has its size."""
+    if not progress.is_fine_tuned:
+        return tr("More or cleaner recordings will, or a larger model.")
+    if progress.is_vocoder:
+        return tr("More or cleaner recordings will.")
+    command = f"myxtts diagnose --clips {progress.run}"
+    return tr("More minutes of speech help, and clips without faults. Find doubtful ones: {command}", command=command)
