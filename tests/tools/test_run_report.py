@@ -91,6 +91,17 @@ def test_page_shows_curves_sound_time_and_configuration(page: str, run_path: Pat
     assert "Skipped steps: 1. Loss spikes: 1. Rollbacks: 0." in outline.text
 
 
+def test_shares_are_per_cent_in_charts_and_tables_alike(page: str) -> None:
+    specs = [json.loads(text) for text in re.findall(r'<div class="chart"><script[^>]*>(.*?)</script>', page)]
+    by_label = {curve["label"]: (curve["y"][-1], spec["unit"]) for spec in specs for curve in spec["curves"]}
+    # 0.22 + 0.3 e^(-400 / 120) and 0.08 + 0.2 e^(-400 / 120)
+    assert by_label["token duration error"] == (pytest.approx(23.07, abs=0.01), "%")
+    assert by_label["utterance length error"] == (pytest.approx(8.71, abs=0.01), "%")
+    assert by_label["score"] == (pytest.approx(0.816, abs=0.001), "")
+    assert "token duration error: 23.1 % (step 400)" in page, "what a reader without JavaScript sees"
+    assert re.search(r"<td>token duration error</td><td>23\.1 %</td><td>23\.1 %</td>", page)
+
+
 def test_text_of_the_corpus_cannot_become_markup(page: str) -> None:
     assert "<b>train</b>" not in page
     assert SENTENCES["01-en"]["text"] in Outline(page).text

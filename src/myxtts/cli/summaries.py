@@ -118,7 +118,7 @@ def show_needs(needs: Needs, console: Console) -> None:
 
 def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr: Translator) -> None:
     """Prints the most doubtful clips with their reasons, and both ways of training where they were tried."""
-    from myxtts.tools.clips.page import ALIGNED_BY_BASE, describe_verified
+    from myxtts.tools.clips.page import ALIGNED_BY_BASE, describe_verified, list_verified
 
     table = Table(title=tr("Most doubtful clips"), title_justify="left", title_style="bold")
     for column in tr.row("doubt", "clip", "text", "reasons"):
@@ -137,8 +137,7 @@ def show_clips(report: ClipReport, verified: Verified | None, screen: Screen, tr
         screen.console.print(tr(_EXPECTED), markup=False)
         return
     print_paragraph(screen.console, Text(describe_verified(verified, tr)))
-    for name in verified.shared_names:
-        before, after = tr.number(verified.everything[name]), tr.number(verified.kept[name])
+    for name, before, after in list_verified(verified, tr):
         screen.console.print(f"  {name}: {before} → {after}", markup=False)
 
 

@@ -135,7 +135,7 @@ const MyxttsCharts = (() => {
         dash: line.number >= NUM_COLOURS ? [6, 4] : undefined,
         spanGaps: true,
         points: { show: line.curve.x.length === 1, size: 6 },
-        value: (_, value, __, index) => write(index == null ? line.values[line.values.length - 1] : value),
+        value: (_, value, __, index) => this.write(index == null ? line.values[line.values.length - 1] : value),
       };
     }
     // While zoomed in, the range is that of what is seen: `idxs` are its places, which uPlot knows before its scales.
@@ -159,6 +159,11 @@ const MyxttsCharts = (() => {
     }
     mark(plot) {
       plot.over.title = words.hint;
+    }
+    // Per cent stand beside the number; other units are the title of the axis.
+    write(value) {
+      const sign = { "%": "\u00a0%", "٪": "٪" }[this.spec.unit] || "";
+      return write(value) + (value == null ? "" : sign);
     }
     // New points of curves by their keys: {key: [[x, y], …]}. What was zoomed in stays zoomed in.
     add(points) {

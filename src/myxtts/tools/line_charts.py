@@ -62,7 +62,7 @@ def draw_curves(curves: Sequence[Curve], tr: Translator, *, x: str = "", unit: s
         ],
     }
     last = " · ".join(
-        f"{escape(curve.label)}: {escape(tr.number(float(values[-1])))} ({escape(x)} "
+        f"{escape(curve.label)}: {escape(f'{tr.number(float(values[-1]))} {unit}'.strip())} ({escape(x)} "
         f"{escape(tr.tick(float(steps[-1])))})"
         for curve, steps, values in clean
         if len(steps)

@@ -24,6 +24,7 @@ from myxtts.tools.report.curves import (
     list_speed_charts,
     list_system_charts,
     list_validation_charts,
+    write_measure,
 )
 from myxtts.tools.report.sounds import show_sounds
 from myxtts.tools.report.verdict import Progress, judge
@@ -185,7 +186,11 @@ def _compare_best_and_last(run: RunFiles, measures: Measures, tr: Translator) ->
         tr("Last (step {step})", step=tr.count(last_step)),
     ]
     rows = [
-        [tr(measures.labels.get(name, name)), tr.number(best.get(name, float("nan"))), tr.number(value)]
+        [
+            tr(measures.labels.get(name, name)),
+            write_measure(name, best.get(name, float("nan")), measures, tr),
+            write_measure(name, value, measures, tr),
+        ]
         for name, value in sorted(last.items(), key=lambda item: item[0] != "score")
     ]
     return page.make_table(heading, rows)

@@ -39,8 +39,9 @@ class Term:
 class Measures:
     """All metrics that a run of one model records: loss terms while training, and validation metrics by chart.
 
-    `table_labels` name metrics that no chart shows. `about_validation` and `about_samples` are sentences for the
-    report: what is measured, and what the samples are.
+    `table_labels` name metrics that no chart shows. `shares` are the metrics that people read in per cent; they are
+    recorded from 0 to 1, and share a chart with each other only. `about_validation` and `about_samples` are sentences
+    for the report: what is measured, and what the samples are.
     """
 
     terms: tuple[Term, ...]
@@ -48,6 +49,7 @@ class Measures:
     table_labels: Mapping[str, str]
     about_validation: str
     about_samples: str
+    shares: frozenset[str] = frozenset()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -87,7 +89,8 @@ VOICE = Measures(
             "token_duration_error": "token duration error",
             "length_error": "utterance length error",
         },
-        "Voice": {"speaker_similarity": "speaker similarity", "speaker_accuracy": "speaker accuracy"},
+        "Speaker similarity": {"speaker_similarity": "speaker similarity"},
+        "Speaker accuracy": {"speaker_accuracy": "speaker accuracy"},
     },
     table_labels={"length_ratio": "predicted length / real length"},
     about_validation="The same utterances with the same noise every time. The score is the mel distance with real "
@@ -97,6 +100,7 @@ VOICE = Measures(
     "“Recorded, through Griffin-Lim” is the recording converted to a spectrogram and back, as the samples are: none of "
     "them can sound better than that. With a neural vocoder, which myxtts synth uses where one fits, the voice sounds "
     "clearer.",
+    shares=frozenset({"token_duration_error", "length_error", "unaligned", "speaker_accuracy"}),
 )
 """Metrics of the voice model; `voice.losses` computes the terms, `voice.metrics` the charts."""
 

@@ -179,7 +179,7 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
             raise KeyboardInterrupt
         folder = Path(next(word for word in command if word.startswith("training.run_dir=")).partition("=")[2])
         folder.mkdir()
-        line = {"step": 9, "validation": {"score": 1.0 / len(trained), "prior": 0.5}}
+        line = {"step": 9, "validation": {"score": 1.0 / len(trained), "token_duration_error": 0.387}}
         (folder / "metrics.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
 
     monkeypatch.setattr(verify, "_train", train)
@@ -201,6 +201,7 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
     page = (run / "clips.html").read_text(encoding="utf-8")
     assert 'dir="rtl"' in page
     assert "هر دو حالت" in page
+    assert "<td>خطای مدت توکن‌ها</td><td>۳۸٫۷٪</td><td>۳۸٫۷٪</td>" in page, "as reports call and write it"
 
 
 def test_base_model_aligns_the_clips_where_the_model_of_the_run_cannot(

@@ -23,8 +23,10 @@ from myxtts.tools.page import (
     make_section,
     make_table,
 )
+from myxtts.tools.report.curves import write_measure
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.resume import load_run_settings
+from myxtts.training.terms import VOICE
 
 MAX_CLIPS = 60
 """Clips with sound on the page: a quarter of a megabyte each."""
@@ -91,13 +93,22 @@ def describe_verified(verified: Verified, tr: Translator) -> str:
     )
 
 
+def list_verified(verified: Verified, tr: Translator) -> list[list[str]]:
+    """Rows of the comparison: the metric as reports call it, with all clips, without the worst."""
+    return [
+        [
+            tr(VOICE.labels[name]),
+            *(write_measure(name, values[name], VOICE, tr) for values in (verified.everything, verified.kept)),
+        ]
+        for name in verified.shared_names
+    ]
+
+
 def _make_verified(verified: Verified | None, tr: Translator) -> Html:
     """Held-out losses of the training with all clips and without the worst."""
     if verified is None:
         return NOTHING
-    rows = [
-        [name, tr.number(verified.everything[name]), tr.number(verified.kept[name])] for name in verified.shared_names
-    ]
+    rows = list_verified(verified, tr)
     heading = tr.row("Held-out loss", "All clips", "Without the worst")
     return make_section(
         tr("Both ways"),

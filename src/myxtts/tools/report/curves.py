@@ -6,8 +6,9 @@ one picture get a chart for each number, with a curve for each run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,7 +59,7 @@ def list_learning_charts(measures: Measures) -> list[RunChart]:
     return [
         RunChart("loss", mark("Loss"), "training", mark({"loss": "Loss"})),
         RunChart("terms", mark("Loss terms"), "training", measures.term_labels),
-        RunChart("measured", mark("Other measures"), "training", measured),
+        _in_per_cent(RunChart("measured", mark("Other measures"), "training", measured), measures),
         RunChart("rate", mark("Learning rate"), "training", rate, is_noisy=False),
         RunChart("norm", mark("Gradient norm"), "training", mark({"gradient_norm": "Gradient norm"})),
     ]
@@ -66,11 +67,23 @@ def list_learning_charts(measures: Measures) -> list[RunChart]:
 
 def list_validation_charts(measures: Measures) -> list[RunChart]:
     of_charts = [
-        RunChart(f"validation-{number}", heading, "validation", labels, is_noisy=False)
+        _in_per_cent(RunChart(f"validation-{number}", heading, "validation", labels, is_noisy=False), measures)
         for number, (heading, labels) in enumerate(measures.charts.items())
     ]
     terms = RunChart("validation-terms", mark("Loss terms"), "validation", measures.term_labels, is_noisy=False)
     return [*of_charts, terms]
+
+
+def _in_per_cent(chart: RunChart, measures: Measures) -> RunChart:
+    """A chart of shares in per cent, as the training log and `evaluate` write them; any other as it is."""
+    shares = chart.curves.keys() & measures.shares
+    assert len(shares) in (0, len(chart.curves)), f"{chart.heading} mixes shares with other numbers"
+    return replace(chart, unit=mark("%"), scale=100.0) if shares else chart
+
+
+def write_measure(name: str, value: float, measures: Measures, tr: Translator) -> str:
+    """Writes a metric for a table: shares in per cent, as in the charts."""
+    return tr.share(value) if name in measures.shares and math.isfinite(value) else tr.number(value)
 
 
 def list_speed_charts() -> list[RunChart]:
