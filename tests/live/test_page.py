@@ -58,6 +58,11 @@ def test_a_page_grows_without_reload_plays_samples_and_becomes_the_report(run: G
                 "ضبط‌شده، از راه Griffin-Lim",
                 *(f"گام {step}" for step in ("۴۰۰", "۳۰۰", "۲۰۰", "۱۰۰")),
             ]
+            titles = "[...document.querySelectorAll('#samples .panel:first-child .plot span')]"
+            assert page.run(f"{titles}.map((title) => title.textContent)") == [
+                *("باند mel", "زمان (ثانیه)"),
+                *("توکن", "زمان (ثانیه)"),
+            ]
             length = page.run(
                 "new Promise((give) => { const sound = document.querySelector('#samples audio');"
                 "sound.onloadedmetadata = () => give(sound.duration); sound.preload = 'auto'; sound.load(); })"

@@ -102,6 +102,17 @@ def test_shares_are_per_cent_in_charts_and_tables_alike(page: str) -> None:
     assert re.search(r"<td>token duration error</td><td>23\.1 %</td><td>23\.1 %</td>", page)
 
 
+@pytest.mark.parametrize(
+    ("lang", "titles"),
+    [("en", ("mel band", "token", "time (s)")), ("fa", ("باند mel", "توکن", "زمان (ثانیه)"))],
+)
+def test_pictures_of_samples_have_titles_on_their_axes(run_path: Path, lang: str, titles: tuple[str, str, str]) -> None:
+    page = make_run_page(read_run(run_path), Translator(lang)).render()
+    pictures = re.findall(r'<figure>.*?<span class="y"[^>]*>(.*?)</span>.*?<span class="x"[^>]*>(.*?)</span>', page)
+    mel, token, time = titles
+    assert pictures == [(mel, time), (mel, time), (token, time)] * 2
+
+
 def test_text_of_the_corpus_cannot_become_markup(page: str) -> None:
     assert "<b>train</b>" not in page
     assert SENTENCES["01-en"]["text"] in Outline(page).text

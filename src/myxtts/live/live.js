@@ -29,6 +29,13 @@
     player.append(make("span", label), make("audio", "", { controls: true, preload: "none", src: address }));
     return player;
   }
+  function makePlot(label, kind, address) {
+    const [name, y] = words.plots[kind], caption = `${label}: ${name}`;
+    const figure = make("figure"), plot = make("div", "", { className: "plot" });
+    plot.append(make("span", y, { className: "y", dir: "auto" }), make("img", "", { src: address, alt: caption }), make("span", words.plotX, { className: "x", dir: "auto" }));
+    figure.append(plot, make("figcaption", caption));
+    return figure;
+  }
   // A sentence is made once; later only the players of new steps are added, so that a sound that plays goes on.
   const sentences = new Map();
   function showSamples(list) {
@@ -53,7 +60,7 @@
       const newest = sentence.steps[0];
       if (known.newest !== newest.label) {
         known.newest = newest.label;
-        known.pictures.replaceChildren(...["mel", "alignment"].filter((kind) => newest[kind]).map((kind) => make("img", "", { src: newest[kind], alt: `${newest.label}: ${kind}` })));
+        known.pictures.replaceChildren(...["mel", "alignment"].filter((kind) => newest[kind]).map((kind) => makePlot(newest.label, kind, newest[kind])));
       }
     }
   }

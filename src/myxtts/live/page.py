@@ -12,7 +12,7 @@ from myxtts.live.speaker import MAX_CHARACTERS
 from myxtts.tools.line_charts import Curve, draw_curves
 from myxtts.tools.page import Card, Html, Page, embed_json, escape, join, make_grid, make_panel, make_section
 from myxtts.tools.report.curves import RunChart
-from myxtts.tools.report.sounds import RunSounds, name_sentence
+from myxtts.tools.report.sounds import PLOT_X, PLOTS, RunSounds, name_sentence
 from myxtts.tools.words import Translator, mark
 from myxtts.training.run.folder import SAMPLES_FOLDER_NAME
 from myxtts.training.sample_files import SampleFiles, name_step_folder
@@ -124,8 +124,10 @@ def _make_select(name: str, label: str, values: Sequence[str]) -> Html:
     return Html(f'<label>{escape(label)} <select name="{name}">{options}</select></label>')
 
 
-def _list_words(tr: Translator) -> dict[str, str]:
+def _list_words(tr: Translator) -> dict[str, Any]:
     return {
+        "plots": {kind: tr.row(*texts) for kind, texts in PLOTS.items()},
+        "plotX": tr(PLOT_X),
         "ended": tr("The run has ended. The report is being loaded."),
         "lost": tr("The server does not answer. The page continues when it does."),
         "gone": tr("The server has ended. Make the report with: myxtts report RUN"),

@@ -233,10 +233,12 @@ def make_code(text: str) -> Html:
     return Html(f'<pre dir="ltr">{escape(text)}</pre>') if text else NOTHING
 
 
-def embed_picture(png: bytes, caption: str) -> Html:
+def embed_plot(png: bytes, caption: str, x: str, y: str) -> Html:
+    """A picture with the titles of its axes, which the page writes: they follow its language and its colours."""
     return Html(
-        f'<figure><img alt="{escape(caption)}" src="{_embed("image/png", png)}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        f'<figure><div class="plot"><span class="y" dir="auto">{escape(y)}</span>'
+        f'<img alt="{escape(caption)}" src="{_embed("image/png", png)}"><span class="x" dir="auto">{escape(x)}</span>'
+        f"</div><figcaption>{escape(caption)}</figcaption></figure>"
     )
 
 

@@ -15,7 +15,7 @@ import soundfile
 from myxtts.storage.regular_file import FileRefusedError, open_regular, try_read_regular
 from myxtts.tools import page
 from myxtts.tools.run_files import RunFiles
-from myxtts.tools.words import Translator
+from myxtts.tools.words import Translator, mark
 from myxtts.training.sample_files import (
     SampleFiles,
     encode_wav,
@@ -30,6 +30,12 @@ _NUM_SAMPLE_STEPS = 3
 """Steps whose samples are embedded: the first, the middle and the last."""
 _MAX_SOUND_BYTES = 3_000_000
 """Larger files are not embedded: base64 makes them 4 MB of the page each."""
+PLOTS = {
+    "mel": (mark("mel spectrogram"), mark("mel band")),
+    "alignment": (mark("alignment of text and sound"), mark("token")),
+}
+"""Names of the pictures of a sample, and the titles of their vertical axes; they have the horizontal one in common."""
+PLOT_X = mark("time (s)")
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,11 @@ def show_sounds(run: RunFiles, measures: Measures, tr: Translator) -> page.Html:
             ),
         ]
         real = sounds.recorded.get(name) or sounds.copies.get(name)
-        last = tr.count(sounds.last_step)
+        last = tr("Step {step}", step=tr.count(sounds.last_step))
         pictures = [
-            _embed_picture(real.mel if real else None, tr("Recorded: mel spectrogram over seconds")),
-            _embed_picture(sample.mel, tr("Step {step}: mel spectrogram over seconds", step=last)),
-            _embed_picture(sample.alignment, tr("Alignment: tokens over seconds")),
+            _embed_picture(real.mel if real else None, "mel", tr("Recorded"), tr),
+            _embed_picture(sample.mel, "mel", last, tr),
+            _embed_picture(sample.alignment, "alignment", last, tr),
         ]
         text = page.make_paragraph(sample.about["text"] or sample.about["id"], "quote")
         panels.append(page.make_panel(name_sentence(sample), text, *players, *pictures))
@@ -129,6 +135,7 @@ def compress_sound(path: Path | None) -> bytes:
         return b""
 
 
-def _embed_picture(path: Path | None, caption: str) -> page.Html:
+def _embed_picture(path: Path | None, kind: str, label: str, tr: Translator) -> page.Html:
     content = try_read_regular(path, _MAX_SOUND_BYTES)
-    return page.embed_picture(content, caption) if content else page.NOTHING
+    name, y = (tr(text) for text in PLOTS[kind])
+    return page.embed_plot(content, f"{label}: {name}", tr(PLOT_X), y) if content else page.NOTHING
