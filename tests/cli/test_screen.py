@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from myxtts.cli.screen import ProgressView
+from myxtts.cli.screen import ProgressView, make_console, show_progress
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,12 @@ def test_a_line_says_how_fast_it_goes(
     now += seconds
     view.update(done)
     assert capsys.readouterr().err.strip() == expected
+
+
+def test_a_bar_shows_the_number_of_items_as_soon_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    console = make_console(stderr=True)
+    with console.capture() as captured, show_progress("Clips", None, "clips", console) as view:
+        view.update(1)
+        view.update(1200, total=5000)
+    assert "1,200/5,000 clips" in captured.get()

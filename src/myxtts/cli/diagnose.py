@@ -155,7 +155,7 @@ def _examine_clips(
     if verify:
         check_minutes(minutes)
     with show_progress("Clips", None, "clips", screen.notices) as view:
-        found = examine_clips(config, run, share, progress=lambda done, _total: view.update(done))
+        found = examine_clips(config, run, share, progress=lambda done, total: view.update(done, total=total))
     result: dict[str, Any] = {"clips": str(write_doubts(run / CLIPS_FILE_NAME, found.clips))}
     if apply is not None:
         number, command = apply_report(apply, found)

@@ -95,6 +95,18 @@ def print_error(error: MyXTTSError, *, as_json: bool) -> None:
     print_paragraph(make_console(stderr=True), text)
 
 
+class _CountColumn(ProgressColumn):
+    """Items that are done, and of how many where that is known."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Any) -> Text:
+        of_total = f"/{task.total:,.0f}" if task.total else ""
+        return Text(f"{task.completed:,.0f}{of_total} {self._unit}")
+
+
 class _RateColumn(ProgressColumn):
     """Items per second."""
 
@@ -109,10 +121,14 @@ class ProgressView:
         self._progress, self._task, self._label, self._total = progress, task, label, total
         self._started = self._last_line = time.monotonic()
 
-    def update(self, done: int, detail: str = "") -> None:
-        """Redraws the bar, or prints a line if the last is old enough. `detail` is shown behind the counts."""
+    def update(self, done: int, detail: str = "", total: int | None = None) -> None:
+        """Redraws the bar, or prints a line if the last is old enough. `detail` is shown behind the counts.
+
+        `total` is given where it was not known when the block began.
+        """
+        self._total = total or self._total
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, detail=detail)
+            self._progress.update(self._task, completed=done, total=self._total, detail=detail)
             return
         now = time.monotonic()
         if now - self._last_line >= _PLAIN_PROGRESS_EVERY_S:
@@ -133,12 +149,11 @@ def show_progress(label: str, total: int | None, unit: str, console: Console | N
     if not console.is_terminal:
         yield ProgressView(None, None, label, total)
         return
-    counts = "{task.completed:,.0f}" + ("/{task.total:,.0f} " if total else " ") + unit
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
-        TextColumn(counts),
+        _CountColumn(unit),
         _RateColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[detail]}"),

@@ -88,7 +88,8 @@ def describe_verified(verified: Verified, tr: Translator) -> str:
     """How both trainings were made, and what their difference is worth."""
     return tr(
         "Held-out figures with all clips and without the worst: one training of {steps} steps each, with the same "
-        "seed. Small differences are chance, and after few steps all of them are.",
+        "seed. Both are validated on the same clips, none of them doubtful. Small differences are chance, and after "
+        "few steps all of them are. Lower is better, except for similarity.",
         steps=tr.count(verified.steps),
     )
 

@@ -29,6 +29,7 @@ from myxtts.types import Say
 VERIFY_FOLDER_NAME = "verify-clips"
 _ENDED_FILE_NAME = "ended.jsonl"
 _ALL, _KEPT = "all", "kept"
+_WHICH = {_ALL: "all clips", _KEPT: "all but the worst"}
 _SHOWN = ("score", "mel_distance", "flow", "prior", "duration", "token_duration_error", "speaker_similarity")
 
 
@@ -79,12 +80,12 @@ def verify_clips(report: ClipReport, minutes: float, say: Say) -> Verified:
         if found is None:
             for part in (name, f"features-{name}"):
                 shutil.rmtree(folder / part, ignore_errors=True)
-            say(f"Training with {number:,} clips ({name}) for {length[1]} {length[0]} …")
+            say(f"Training with {_WHICH[name]} ({number:,}) for {length[1]} {length[0]} …")
             _train(commands[name])
             found = _read_last_validation(folder / name / "metrics.jsonl")
             ended.append({"key": key, "step": found[0], "validation": found[1]})
         else:
-            say(f"The training with {number:,} clips ({name}) ended before; its result is used.")
+            say(f"The training with {_WHICH[name]} ({number:,}) ended before; its result is used.")
         step, results[name] = found
         length = ("steps", str(step))
     lines = " ".join(commands[_ALL]), " ".join(commands[_KEPT])
