@@ -162,6 +162,7 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
 ) -> None:
     trained: list[set[str]] = []
     is_killed = [True]
+    num_steps = 30
 
     def train(command: list[str]) -> None:
         assert command[:4] == [sys.executable, "-m", "myxtts", "train"]
@@ -169,7 +170,9 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
         # The second has as many steps as the first has done, and both begin where the run began.
         lengths = {word for word in command if word.startswith(("training.steps=", "training.minutes="))}
         assert lengths == (
-            {"training.steps=9", "training.minutes=null"} if trained else {"training.steps=null", "training.minutes=1"}
+            {"training.steps=900", "training.minutes=null"}
+            if trained
+            else {"training.steps=null", "training.minutes=1"}
         )
         assert command[command.index("--init-from") + 1] == "base"
         corpus = Path(command[command.index("--train-data") + 1])
@@ -179,13 +182,19 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
             raise KeyboardInterrupt
         folder = Path(next(word for word in command if word.startswith("training.run_dir=")).partition("=")[2])
         folder.mkdir()
-        line = {"step": 9, "validation": {"score": 1.0 / len(trained), "token_duration_error": 0.387}}
+        line = {"step": num_steps, "validation": {"score": 1.0 / len(trained), "token_duration_error": 0.387}}
         (folder / "metrics.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
 
     monkeypatch.setattr(verify, "_train", train)
     write_json(run / "environment.json", {"sessions": [{"from_step": 0, "init_from": "base"}]})
     out = tmp_path / "kept"
     arguments = ("--verify", "--minutes", "1", "--apply", str(out), "--lang", "fa")
+    with pytest.raises(SystemExit, match="2"):
+        run_command(["diagnose", "--clips", str(run), "--json", *arguments])
+    assert "30 steps in 1 minutes" in capsys.readouterr().err, "too few steps are not compared"
+    (run / "verify-clips/ended.jsonl").unlink()
+    trained.clear()
+    num_steps = 900
     with pytest.raises(SystemExit, match="130"):
         run_command(["diagnose", "--clips", str(run), "--json", *arguments])
     capsys.readouterr()
@@ -195,7 +204,7 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
     assert stopped == kept, "the first training had ended, and is not repeated"
     assert everything - kept == {id for id, split in worst.items() if split == "train"}
     assert {row.id for row in open_corpus(out).utterances()} == kept
-    assert result["verified"]["steps"] == 9
+    assert result["verified"]["steps"] == 900
     assert result["verified"]["everything"]["score"] == 1.0
     assert result["verified"]["kept"]["score"] == pytest.approx(1 / 3)
     page = (run / "clips.html").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ are in RUN/verify-clips. A training that has ended is not repeated when the same
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,9 @@ VERIFY_FOLDER_NAME = "verify-clips"
 _ENDED_FILE_NAME = "ended.jsonl"
 _ALL, _KEPT = "all", "kept"
 _WHICH = {_ALL: "all clips", _KEPT: "all but the worst"}
+MIN_STEPS = 100
+"""Of both trainings. The first plans its learning rate while it goes on, since it does not know how many steps its
+minutes are; in the first steps that is another rate than the second one has, and their figures cannot be compared."""
 _SHOWN = ("score", "mel_distance", "flow", "prior", "duration", "token_duration_error", "speaker_similarity")
 
 
@@ -87,6 +91,12 @@ def verify_clips(report: ClipReport, minutes: float, say: Say) -> Verified:
         else:
             say(f"The training with {_WHICH[name]} ({number:,}) ended before; its result is used.")
         step, results[name] = found
+        if step < MIN_STEPS:
+            raise UsageError(
+                f"The training with all clips did {step:,} steps in {minutes:g} minutes: fewer than {MIN_STEPS} say "
+                "nothing about the clips.",
+                next_step=f"Give more: --minutes {math.ceil(minutes * MIN_STEPS / max(1, step))}",
+            )
         length = ("steps", str(step))
     lines = " ".join(commands[_ALL]), " ".join(commands[_KEPT])
     return Verified(minutes, results[_ALL], results[_KEPT], step, lines)
