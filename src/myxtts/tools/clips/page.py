@@ -110,7 +110,7 @@ def _make_verified(verified: Verified | None, tr: Translator) -> Html:
     if verified is None:
         return NOTHING
     rows = list_verified(verified, tr)
-    heading = tr.row("Held-out loss", "All clips", "Without the worst")
+    heading = tr.row("Metric", "All clips", "Without the worst")
     return make_section(
         tr("Both ways"),
         make_table(heading, rows),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 import shutil
 import subprocess
 import sys
@@ -98,8 +99,13 @@ def verify_clips(report: ClipReport, minutes: float, say: Say) -> Verified:
                 next_step=f"Give more: --minutes {math.ceil(minutes * MIN_STEPS / max(1, step))}",
             )
         length = ("steps", str(step))
-    lines = " ".join(commands[_ALL]), " ".join(commands[_KEPT])
+    lines = _write_command(commands[_ALL]), _write_command(commands[_KEPT])
     return Verified(minutes, results[_ALL], results[_KEPT], step, lines)
+
+
+def _write_command(command: Sequence[str]) -> str:
+    """A command as a user would give it, without the path of the interpreter."""
+    return shlex.join(["myxtts", *command[3:]])
 
 
 def _fingerprint(corpus: Path, command: Sequence[str]) -> str:
@@ -135,7 +141,7 @@ def _train(command: Sequence[str]) -> None:
     if done.returncode:
         raise MyXTTSError(
             f"A training of --verify ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:].strip()}",
-            next_step=f"Try it alone: {' '.join(command)}",
+            next_step=f"Try it alone: {_write_command(command)}",
         )
 
 
