@@ -151,9 +151,8 @@ def _examine_clips(
             write_doubts,
         )
         from myxtts.tools.clips.page import make_page_of_run
-        from myxtts.tools.clips.verify import check_minutes, verify_clips
-    if verify:
-        check_minutes(minutes)
+        from myxtts.tools.clips.verify import plan_steps, verify_clips
+    num_steps = plan_steps(run, minutes) if verify else 0
     with show_progress("Clips", None, "clips", screen.notices) as view:
         found = examine_clips(config, run, share, progress=lambda done, total: view.update(done, total=total))
     result: dict[str, Any] = {"clips": str(write_doubts(run / CLIPS_FILE_NAME, found.clips))}
@@ -162,7 +161,7 @@ def _examine_clips(
         screen.notices.print(f"Wrote {apply} with {number:,} clips. Next: {command}", markup=False, soft_wrap=True)
         result |= {"applied": str(apply), "num_kept": number, "next": command}
     say = ScreenReport(screen).say
-    verified = verify_clips(found, minutes, say) if verify and minutes is not None else None
+    verified = verify_clips(found, minutes, num_steps, say) if verify and minutes is not None else None
     page = make_page_of_run(found, tr, verified).write(report or run / CLIPS_PAGE_NAME)
     show_clips(found, verified, screen, tr)
     screen.notices.print(f"Hear them in {page}; all scores are in {result['clips']}", markup=False)

@@ -156,24 +156,24 @@ def test_planted_faults_are_found_shown_and_left_out(
     assert not set(worst) & set(after)
 
 
+def write_metrics(run: Path, step_s: float) -> None:
+    lines = [{"step": 10 * (number + 1), "seconds": step_s} for number in range(3)]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+
 @pytest.mark.usefixtures("_trained")
 def test_both_ways_are_trained_on_the_same_held_out_clips(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[set[str]] = []
     is_killed = [True]
-    num_steps = 30
 
     def train(command: list[str]) -> None:
         assert command[:4] == [sys.executable, "-m", "myxtts", "train"]
         parse_myxtts(tuple(command[3:]))
-        # The second has as many steps as the first has done, and both begin where the run began.
+        # Both have the steps that the run does in a minute, and begin where it began.
         lengths = {word for word in command if word.startswith(("training.steps=", "training.minutes="))}
-        assert lengths == (
-            {"training.steps=900", "training.minutes=null"}
-            if trained
-            else {"training.steps=null", "training.minutes=1"}
-        )
+        assert lengths == {"training.steps=600", "training.minutes=null"}
         assert command[command.index("--init-from") + 1] == "base"
         corpus = Path(command[command.index("--train-data") + 1])
         trained.append({row.id for row in open_corpus(corpus).utterances()})
@@ -182,19 +182,21 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
             raise KeyboardInterrupt
         folder = Path(next(word for word in command if word.startswith("training.run_dir=")).partition("=")[2])
         folder.mkdir()
-        line = {"step": num_steps, "validation": {"score": 1.0 / len(trained), "token_duration_error": 0.387}}
+        line = {"step": 600, "validation": {"score": 1.0 / len(trained), "token_duration_error": 0.387}}
         (folder / "metrics.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
 
     monkeypatch.setattr(verify, "_train", train)
     write_json(run / "environment.json", {"sessions": [{"from_step": 0, "init_from": "base"}]})
+    write_metrics(run, step_s=2.0)
     out = tmp_path / "kept"
     arguments = ("--verify", "--minutes", "1", "--apply", str(out), "--lang", "fa")
     with pytest.raises(SystemExit, match="2"):
         run_command(["diagnose", "--clips", str(run), "--json", *arguments])
-    assert "30 steps in 1 minutes" in capsys.readouterr().err, "too few steps are not compared"
-    (run / "verify-clips/ended.jsonl").unlink()
-    trained.clear()
-    num_steps = 900
+    error = capsys.readouterr().err
+    assert "In 1 minutes this run does 30 steps, at 2.00 s each." in error, "too few steps are not compared"
+    assert "--minutes 4" in error
+    assert not trained
+    write_metrics(run, step_s=0.1)
     with pytest.raises(SystemExit, match="130"):
         run_command(["diagnose", "--clips", str(run), "--json", *arguments])
     capsys.readouterr()
@@ -204,7 +206,7 @@ def test_both_ways_are_trained_on_the_same_held_out_clips(
     assert stopped == kept, "the first training had ended, and is not repeated"
     assert everything - kept == {id for id, split in worst.items() if split == "train"}
     assert {row.id for row in open_corpus(out).utterances()} == kept
-    assert result["verified"]["steps"] == 900
+    assert result["verified"]["steps"] == 600
     assert result["verified"]["everything"]["score"] == 1.0
     assert result["verified"]["kept"]["score"] == pytest.approx(1 / 3)
     page = (run / "clips.html").read_text(encoding="utf-8")
