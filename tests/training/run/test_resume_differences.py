@@ -24,7 +24,7 @@ def list_literals(annotation: Any) -> list[Any]:
 def change(key: str) -> XTTSConfig:
     """The default configuration with another value of this setting: the first that fits its type, limits and others."""
     field = FIELDS[key]
-    candidates = [*list_literals(field.annotation), True, False, 1, 2.0, "other", "fa", "localhost:5050", "1", "anna=2"]
+    candidates = [*list_literals(field.annotation), True, False, 1, 0.5, "other", "fa", "localhost:5050", "1", "anna=2"]
     if type(field.default) in (int, float):
         kind = type(field.default)
         candidates = [field.default * 2, kind(field.default / 2), *candidates]
