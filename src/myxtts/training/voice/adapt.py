@@ -4,7 +4,8 @@
 to sound like the new speaker. `all` trains every weight, for new languages and symbols too. Both pull weights towards
 where they started, which keeps what a few sentences cannot teach again. With `voice`, synthesis uses weights between
 the trained ones and those of the start (weight interpolation, as in WiSE-FT, Wortsman et al. 2022): training on a few
-minutes makes the voice more similar and its words less clear, and part of the way back costs little similarity.
+minutes makes the voice more similar and its words less clear, and part of the way back costs little similarity. The
+change was also tried at low rank, by singular values of each matrix: docs/en/quality.md has the figures.
 The choice becomes ordinary settings, which config.yaml of the run holds, so that a resumed run needs nothing else.
 """
 
@@ -45,7 +46,7 @@ _SHARED: dict[str, Scalar] = {
 _VALUES: dict[str, dict[str, Scalar]] = {
     # A warped voice is not the one to learn. Half way back to the start more words are understood, but the voice is
     # less like the speaker's: docs/en/quality.md has the figures.
-    "voice": {**_SHARED, "training.voice_augmentation": 0.0, _START_MIX: 0.25},
+    "voice": {**_SHARED, "training.voice_augmentation": 0.0, _START_MIX: 0.33},
     "all": _SHARED,
 }
 _VAL_SHARE = 0.1
