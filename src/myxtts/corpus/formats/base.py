@@ -74,7 +74,8 @@ class CorpusFormat:
     """A layout of recordings and transcripts. `recognize` returns in words why a path is of this format, or ''.
 
     `layout` describes the files for the message that lists all formats. `set_aside` yields the clips that wait for the
-    user or that the user dropped: they are no rows of the corpus, and nobody forgot them.
+    user or that the user dropped: they are not rows of the corpus, and `prepare` does not warn
+    of them.
     """
 
     name: str

@@ -51,7 +51,7 @@ class Snapped:
 
 
 def mark_untold_speech(texts: Sequence[TimedText], pauses: Sequence[Pause]) -> list[TimedText]:
-    """Marks the texts behind which something else is said before the next one begins, as where a subtitle is missing.
+    """Marks texts that are followed by other speech before the next text begins, as where a subtitle is missing.
 
     Without the mark, such speech would become part of the clip before or behind it.
     """

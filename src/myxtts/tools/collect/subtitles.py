@@ -103,10 +103,10 @@ def _finish(path: Path, cues: list[TimedText]) -> list[TimedText]:
 
 
 def _treat_overlaps(cues: list[TimedText]) -> list[TimedText]:
-    """Doubts cues at the same time: nobody knows which words are said when, or two people speak.
+    """Marks cues that overlap as doubtful: it is unknown which words are said when, or two people speak.
 
-    Where most cues overlap, they are rolling captions, which stay while the next one is said: they end where that
-    begins.
+    Where most cues overlap, they are rolling captions, which stay on the screen while the next one is said. These are
+    cut off where the next one begins.
     """
     overlaps_s = [max(0.0, cue.end_s - following.start_s) for cue, following in pairwise(cues)]
     if sum(overlap_s > _MAX_OVERLAP_S for overlap_s in overlaps_s) > _ROLLING_SHARE * len(cues):

@@ -44,8 +44,8 @@ _SHARED: dict[str, Scalar] = {
     "data.num_shapes": 2,
 }
 _VALUES: dict[str, dict[str, Scalar]] = {
-    # A warped voice is not the one to learn. Half way back to the start more words are understood, but the voice is
-    # less like the speaker's: docs/en/quality.md has the figures.
+    # A warped voice is not the one to learn. A larger share of the starting weights makes more words understandable and
+    # the voice less similar: docs/en/quality.md has the figures.
     "voice": {**_SHARED, "training.voice_augmentation": 0.0, _START_MIX: 0.33},
     "all": _SHARED,
 }
