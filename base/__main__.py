@@ -17,7 +17,7 @@ from base.corpus import Part, compose_corpus
 from base.graphs import add_graphs
 from base.pack import pack
 from base.score import score
-from base.speak import speak
+from base.speak import BEST_VOICE, speak
 from myxtts.models.base_model import BASE_FOLDER
 
 
@@ -32,8 +32,9 @@ def main() -> None:
     speaking = commands.add_parser("speak", help="speak the sentences that the model is judged by")
     speaking.add_argument("out", type=Path, help="folder for the WAV files")
     speaking.add_argument("--model", type=Path, help="run or bundle; the packaged model if left out")
-    speaking.add_argument("--left-out", type=Path, required=True, help="manifest of speakers that training never heard")
-    speaking.add_argument("--recordings", type=Path, nargs="+", required=True, help="some of the best voice's own")
+    speaking.add_argument("--voices", nargs="+", default=[BEST_VOICE], help="named voices of the model")
+    speaking.add_argument("--left-out", type=Path, help="manifest of speakers that training never heard, to be cloned")
+    speaking.add_argument("--recordings", type=Path, nargs="+", default=[], help="some of the first voice's own")
     speaking.add_argument("--num-sentences", type=int, default=152)
     speaking.set_defaults(run=speak)
     scoring = commands.add_parser("score", help="score what base/judges.py heard")

@@ -3,8 +3,9 @@
 DATA holds the folders ljspeech385, kerstin, nathalie, speakers40 and speakers44, each with metadata.csv and wavs/.
 Persian is spoken by the demo voices of espeak-ng, because there are no free Persian recordings among these. Writes
 first.jsonl, which `myxtts prepare` reads; configs/base.yaml has the commands that follow. `--part second` writes the
-corpus of the second part of the training, with less German; `--part left-out` lists the speakers that are left out, on
-whom the model is scored as on voices that it never heard.
+corpus of the second part of the training, with less German, and `--part third` adds English sentences of free
+synthesisers; `--part left-out` lists the speakers that are left out, on whom the model is scored as on voices that it
+never heard.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from base.synthesisers import speak_synthetic
 from myxtts.corpus.demo.corpus import make_demo_corpus
 
 _PERSIAN_MINUTES = 24.0
@@ -24,8 +26,11 @@ _NUM_PERSIAN_SPEAKERS = 6
 LEFT_OUT = ("0135", "0765", "1064", "1362", "2112", "2450", "9608", "9633")
 """Speakers that training never hears."""
 HALVED = "kerstin"
-"""Speaker of whom the second part of the training takes every second clip: she has a third of all minutes."""
-Part = Literal["first", "second", "left-out"]
+"""Speaker of whom later parts of the training take every second clip: she has a third of all recorded minutes."""
+Part = Literal["first", "second", "third", "left-out"]
+REPEATS = {"lj": 20, "kerstin": 2, "nathalie": 2}
+_REPEATS_OF_OTHERS = 3
+"""How often an epoch of the third part has each clip of a recorded speaker, so that synthetic speech is half of it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ def compose_corpus(data: Path, out: Path, part: Part = "first") -> None:
     out.mkdir(parents=True, exist_ok=True)
     rows = [row for source in RECORDINGS for row in _read(source, data)]
     rows = [row for row in rows if _is_left_out(row) == (part == "left-out")]
-    if part == "second":
+    if part in ("second", "third"):
         halved = [row for row in rows if row["speaker"] == HALVED]
         dropped = {row["id"] for row in halved[::2]}
         rows = [row for row in rows if row["id"] not in dropped]
@@ -60,6 +65,11 @@ def compose_corpus(data: Path, out: Path, part: Part = "first") -> None:
         row["audio"] = _copy(Path(row["audio"]), out)
     if part != "left-out":
         rows += _speak_persian(out)
+    if part == "third":
+        recorded = {row["speaker"]: REPEATS.get(row["speaker"], _REPEATS_OF_OTHERS) for row in rows}
+        repeats = ",".join(f"{speaker}={number}" for speaker, number in recorded.items())
+        (out / "repeats.txt").write_text(repeats, encoding="utf-8")
+        rows += speak_synthetic(out)
     path = out / f"{part}.jsonl"
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     num_speakers = len({row["speaker"] for row in rows})

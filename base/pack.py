@@ -41,6 +41,12 @@ _SOURCES: tuple[dict[str, Any], ...] = (
         "licence": "CC BY 4.0 (OpenSLR 101), free for any use by its README",
     },
     {
+        "name": "slt of festival (festvox-us-slt-hts) and rms of flite",
+        "languages": ["en"],
+        "speech": "synthetic: example sentences of WordNet 3.0, in voices that were made from the CMU ARCTIC recordings",
+        "licence": "free for any use, with the notices of Carnegie Mellon University and Princeton University",
+    },
+    {
         "name": "demo voices of espeak-ng",
         "languages": ["fa"],
         "speech": "synthetic, no person was recorded",
@@ -49,7 +55,8 @@ _SOURCES: tuple[dict[str, Any], ...] = (
 )
 _CONSENT = (
     "They recorded for the corpora that are named above, whose licences allow it; nobody was asked about this model. "
-    "Numbered speakers are of speechocean762, names that begin with fa are synthetic."
+    "Numbered speakers are of speechocean762. The voices slt, rms and those that begin with fa are synthetic: they were "
+    "learnt from the output of other synthesisers."
 )
 _LIMITS = (
     "The model is small and was trained for minutes, not days: single words can be hard to understand.",
