@@ -3,8 +3,8 @@
 DATA holds the folders ljspeech385, kerstin, nathalie, speakers40 and speakers44, each with metadata.csv and wavs/.
 Persian is spoken by the demo voices of espeak-ng, because there are no free Persian recordings among these. Writes
 first.jsonl, which `myxtts prepare` reads; configs/base.yaml has the commands that follow. `--part second` writes the
-corpus of the second part of the training, with less German, and `--part third` adds English sentences of free
-synthesisers; `--part left-out` lists the speakers that are left out, on whom the model is scored as on voices that it
+corpus of the second part of the training, with less German, and `--part third` adds English sentences of a free
+synthesiser; `--part left-out` lists the speakers that are left out, on whom the model is scored as on voices that it
 never heard.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from base.synthesisers import speak_synthetic
+from base.synthetic import speak_synthetic
 from myxtts.corpus.demo.corpus import make_demo_corpus
 
 _PERSIAN_MINUTES = 24.0
@@ -28,7 +28,7 @@ LEFT_OUT = ("0135", "0765", "1064", "1362", "2112", "2450", "9608", "9633")
 HALVED = "kerstin"
 """Speaker of whom later parts of the training take every second clip: she has a third of all recorded minutes."""
 Part = Literal["first", "second", "third", "left-out"]
-REPEATS = {"lj": 20, "kerstin": 2, "nathalie": 2}
+REPEATS = {"lj": 12, "kerstin": 2, "nathalie": 2}
 _REPEATS_OF_OTHERS = 3
 """How often an epoch of the third part has each clip of a recorded speaker, so that synthetic speech is half of it."""
 

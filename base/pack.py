@@ -41,9 +41,9 @@ _SOURCES: tuple[dict[str, Any], ...] = (
         "licence": "CC BY 4.0 (OpenSLR 101), free for any use by its README",
     },
     {
-        "name": "slt of festival (festvox-us-slt-hts) and rms of flite",
+        "name": "slt of festival (festvox-us-slt-hts)",
         "languages": ["en"],
-        "speech": "synthetic: example sentences of WordNet 3.0, in voices that were made from the CMU ARCTIC recordings",
+        "speech": "synthetic: example sentences of WordNet 3.0 in a voice that was made from the CMU ARCTIC recordings",
         "licence": "free for any use, with the notices of Carnegie Mellon University and Princeton University",
     },
     {
@@ -55,7 +55,7 @@ _SOURCES: tuple[dict[str, Any], ...] = (
 )
 _CONSENT = (
     "They recorded for the corpora that are named above, whose licences allow it; nobody was asked about this model. "
-    "Numbered speakers are of speechocean762. The voices slt, rms and those that begin with fa are synthetic: they were "
+    "Numbered speakers are of speechocean762. The voice slt and those that begin with fa are synthetic: they were "
     "learnt from the output of other synthesisers."
 )
 _LIMITS = (

@@ -17,9 +17,9 @@ from myxtts.text.normalize import normalize_text
 from myxtts.tools.recognition import count_mistakes
 
 _JUDGE = (
-    "two English recognisers (tiny-en of moonshine-voice 0.0.73, and Whisper tiny.en by faster-whisper 1.2.1), the MOS "
-    "estimate of DistillMOS 0.9.1 and the speaker encoder of Resemblyzer 0.1.4; sentences of the project's prompt list, "
-    "none of them in the training data, default settings"
+    "two English recognisers (tiny-en of moonshine-voice 0.0.73, and Whisper tiny.en by faster-whisper 1.2.1), the "
+    "MOS estimate of DistillMOS 0.9.1 and the speaker encoder of Resemblyzer 0.1.4; sentences of the project's prompt "
+    "list, none of them in the training data, default settings"
 )
 
 
