@@ -62,8 +62,7 @@ _CONSENT = (
 )
 _LIMITS = (
     "The model is small and was trained for hours, not days: single words can be hard to understand.",
-    "The voice slt was learnt from a synthesiser: it is understood best, and sounds less natural than lj, who was "
-    "recorded.",
+    "The voice slt was learnt from a synthesiser. Its MOS estimate is lower than that of lj, who was recorded.",
     "Its Persian was learnt from the synthetic voices of espeak-ng and sounds like them.",
     "Numbered voices speak English as a second language, with its accents.",
     "A voice cloned from a recording resembles its speaker only roughly; fine-tune the model for more.",

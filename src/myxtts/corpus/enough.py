@@ -27,7 +27,7 @@ QUIET_DB = -35.0
 MEASURED_MINUTES = 75
 MEASURED = (
     f"a speech recogniser misheard 7.3 % of the words of a tiny model that was trained on {MEASURED_MINUTES} minutes "
-    "of one voice (4.2 % for the human speaker), and 8.5 % of those of the base model adapted to 5 minutes."
+    "of one voice (4.2 % for the human speaker), and 5.6 % of those of the base model adapted to 5 minutes."
 )
 """The measurements are described in docs/en/good-enough.md and docs/en/quality.md."""
 _NUM_RARE_SHOWN = 12
