@@ -15,9 +15,9 @@ from typing import get_args
 
 from base.corpus import Part, compose_corpus
 from base.graphs import add_graphs
-from base.pack import pack
+from base.pack import DEFAULT_VOICES, pack
 from base.score import score
-from base.speak import BEST_VOICE, speak
+from base.speak import LANGUAGE, speak
 from myxtts.models.base_model import BASE_FOLDER
 
 
@@ -27,14 +27,16 @@ def main() -> None:
     corpus = commands.add_parser("corpus", help="compose the corpus")
     corpus.add_argument("data", type=Path, help="folder of the recordings")
     corpus.add_argument("--out", type=Path, required=True, help="folder for PART.jsonl and the recordings")
-    corpus.add_argument("--part", choices=get_args(Part), default="first", help="part of the training")
+    corpus.add_argument(
+        "--part", choices=get_args(Part), default="first", help="which corpus, or the speakers that are left out"
+    )
     corpus.set_defaults(run=compose_corpus)
     speaking = commands.add_parser("speak", help="speak the sentences that the model is judged by")
     speaking.add_argument("out", type=Path, help="folder for the WAV files")
     speaking.add_argument("--model", type=Path, help="run or bundle; the packaged model if left out")
-    speaking.add_argument("--voices", nargs="+", default=[BEST_VOICE], help="named voices of the model")
+    speaking.add_argument("--voices", nargs="+", default=[DEFAULT_VOICES[LANGUAGE]], help="voices of the model")
     speaking.add_argument("--left-out", type=Path, help="manifest of speakers that training never heard, to be cloned")
-    speaking.add_argument("--recordings", type=Path, nargs="+", default=[], help="some of the first voice's own")
+    speaking.add_argument("--recordings", type=Path, nargs="+", default=[], help="recordings of the first voice")
     speaking.add_argument("--num-sentences", type=int, default=152)
     speaking.set_defaults(run=speak)
     scoring = commands.add_parser("score", help="score what base/judges.py heard")

@@ -2,9 +2,9 @@
 
 DATA holds the folders ljspeech385, kerstin, nathalie, speakers40 and speakers44, each with metadata.csv and wavs/.
 Persian is spoken by the demo voices of espeak-ng, because there are no free Persian recordings among these. Writes
-first.jsonl, which `myxtts prepare` reads; configs/base.yaml has the commands that follow. `--part second` writes the
-corpus of the second part of the training, with less German, and `--part third` adds English sentences of a free
-synthesiser; `--part left-out` lists the speakers that are left out, on whom the model is scored as on voices that it
+first.jsonl, which `myxtts prepare` reads; configs/base.yaml has the commands that follow. `--part second` writes a
+corpus with less German, and `--part third` the same with English sentences of a free synthesiser, for the last part of
+the training; `--part left-out` lists the speakers that are left out, on whom the model is scored as on voices that it
 never heard.
 """
 
@@ -26,11 +26,10 @@ _NUM_PERSIAN_SPEAKERS = 6
 LEFT_OUT = ("0135", "0765", "1064", "1362", "2112", "2450", "9608", "9633")
 """Speakers that training never hears."""
 HALVED = "kerstin"
-"""Speaker of whom later parts of the training take every second clip: she has a third of all recorded minutes."""
+"""Speaker of whom the second and third corpus take every second clip: she has a third of all recorded minutes."""
 Part = Literal["first", "second", "third", "left-out"]
-REPEATS = {"lj": 12, "kerstin": 2, "nathalie": 2}
-_REPEATS_OF_OTHERS = 3
-"""How often an epoch of the third part has each clip of a recorded speaker, so that synthetic speech is half of it."""
+_REPEATS, _REPEATS_OF_OTHERS = {"lj": 12, "kerstin": 2, "nathalie": 2}, 3
+"""How often an epoch of the third corpus has each clip of these speakers, so that half of its clips are synthetic."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ RECORDINGS = (
 
 
 def compose_corpus(data: Path, out: Path, part: Part = "first") -> None:
-    """Writes the manifest of a part of the training, or of the speakers that are left out; copies their recordings."""
+    """Writes the manifest of a corpus, or of the speakers that are left out; copies their recordings."""
     out.mkdir(parents=True, exist_ok=True)
     rows = [row for source in RECORDINGS for row in _read(source, data)]
     rows = [row for row in rows if _is_left_out(row) == (part == "left-out")]
@@ -66,7 +65,7 @@ def compose_corpus(data: Path, out: Path, part: Part = "first") -> None:
     if part != "left-out":
         rows += _speak_persian(out)
     if part == "third":
-        recorded = {row["speaker"]: REPEATS.get(row["speaker"], _REPEATS_OF_OTHERS) for row in rows}
+        recorded = {row["speaker"]: _REPEATS.get(row["speaker"], _REPEATS_OF_OTHERS) for row in rows}
         repeats = ",".join(f"{speaker}={number}" for speaker, number in recorded.items())
         (out / "repeats.txt").write_text(repeats, encoding="utf-8")
         rows += speak_synthetic(out)

@@ -19,7 +19,7 @@ import soundfile
 from myxtts import Synthesizer
 from myxtts.corpus.prompts import read_prompts
 
-BEST_VOICE, LANGUAGE = "lj", "en"
+LANGUAGE = "en"
 CLONED = "cloned_voices"
 """The set of sentences that cloned voices say; the others are called by their voices."""
 
@@ -32,7 +32,7 @@ def speak(
     out: Path,
     num_sentences: int,
 ) -> None:
-    """`recordings` are some of the first voice's own, to compare it with."""
+    """`recordings` are of the first voice: its speech is compared with them."""
     synthesizer, texts = Synthesizer.load(model), read_prompts(LANGUAGE)[:num_sentences]
     clips = {} if left_out is None else _list_clips(left_out)
     references = {speaker: max(paths, key=_measure_s) for speaker, paths in clips.items()}
