@@ -30,8 +30,8 @@ _NUM_PROCESSES = 2
 _SENTENCES_PER_PROCESS = 100
 _SPEAKER, _VOICE, _NUM_SENTENCES = "slt", "voice_cmu_us_slt_arctic_hts", 14000
 _SHARPER_FORMANTS = '(set! hts_engine_params (append hts_engine_params (list (list "-b" 0.3))))'
-"""The postfilter of the voice, which is off by default. At 0.2 it raised the MOS estimate from 3.31 to 3.35 and left the
-misheard words as they were; 0.3 was not measured by itself.
+"""The postfilter of the voice, which is off by default. At 0.2 it raised the MOS estimate from 3.31 to 3.35 and left
+the misheard words as they were; 0.3 was not measured by itself.
 """
 
 
