@@ -3,6 +3,7 @@
 python -m base corpus DATA --out build/base       compose the corpus of its training
 python -m base speak OUT --left-out MANIFEST      speak the sentences that it is judged by
 python -m base score OUT --out scores.json        score them, after base/judges.py has judged them
+python -m base record OUT --name NAME --run RUN   keep the scores of a fine-tuned voice in benchmarks/results
 python -m base pack RUN --scores scores.json      put the best weights of a run into src/myxtts/base_model
 python -m base graphs                             make the graphs again that speak it without TensorFlow
 """
@@ -16,6 +17,7 @@ from typing import get_args
 from base.corpus import Part, compose_corpus
 from base.graphs import add_graphs
 from base.pack import DEFAULT_VOICES, pack
+from base.results import record
 from base.score import score
 from base.speak import LANGUAGE, speak
 from myxtts.models.base_model import BASE_FOLDER
@@ -43,6 +45,12 @@ def main() -> None:
     scoring.add_argument("folder", type=Path, help="folder of the WAV files")
     scoring.add_argument("--out", type=Path, required=True, help="JSON file to write")
     scoring.set_defaults(run=score)
+    recording = commands.add_parser("record", help="keep the scores of a fine-tuned voice in benchmarks/results")
+    recording.add_argument("folder", type=Path, help="folder of the WAV files, after base/judges.py has judged them")
+    recording.add_argument("--name", required=True, help="name of the entry; an earlier one of this name is replaced")
+    recording.add_argument("--run", dest="run_folder", type=Path, help="run that trained the voice, if one did")
+    recording.add_argument("--voice", help="set of sentences that is meant, if there are several")
+    recording.set_defaults(run=record)
     packing = commands.add_parser("pack", help="pack the best weights of a run")
     packing.add_argument("run_folder", metavar="RUN", type=Path, help="folder of the run, or of a packed model")
     packing.add_argument("--vocoder", type=Path, help="run of the vocoder that is packed with it")

@@ -147,7 +147,7 @@ def _make_portable(bundle: Bundle) -> Bundle:
 
 
 def _make_card(
-    trained: _Amount, of_vocoder: Mapping[str, str], bundle: Bundle, weights: Path, scores: Mapping[str, Any]
+    trained: Amount, of_vocoder: Mapping[str, str], bundle: Bundle, weights: Path, scores: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What card.json states."""
     by_language = bundle.notes.get("trained_on", {}).get("hours_by_language", {})
@@ -177,7 +177,7 @@ def _make_card(
 
 
 @dataclass(frozen=True)
-class _Amount:
+class Amount:
     """How much was trained, and on what."""
 
     minutes: float
@@ -188,11 +188,11 @@ class _Amount:
         return f"{self.num_steps:,} steps in {self.minutes:.0f} minutes on {self.device}"
 
 
-def _sum_up(runs: Sequence[Path]) -> _Amount:
+def _sum_up(runs: Sequence[Path]) -> Amount:
     """All steps of runs, of which each started from the one before; the device is that of the last."""
-    amounts = [_read_amount(run) for run in runs]
+    amounts = [read_amount(run) for run in runs]
     minutes, num_steps = sum(one.minutes for one in amounts), sum(one.num_steps for one in amounts)
-    return _Amount(minutes, num_steps, amounts[-1].device)
+    return Amount(minutes, num_steps, amounts[-1].device)
 
 
 def _describe_training(vocoder: Path) -> str:
@@ -202,15 +202,15 @@ def _describe_training(vocoder: Path) -> str:
     return _sum_up([vocoder]).describe()
 
 
-def _read_amount(run: Path) -> _Amount:
+def read_amount(run: Path) -> Amount:
     """From the files of a run, or from the card of a model that was packed before."""
     if (run / STATED_FILE_NAME).is_file():
         stated = read_json(run / STATED_FILE_NAME, dict[str, Any])
-        return _Amount(stated["training_minutes"], stated["training_steps"], stated["training"].partition(" on ")[2])
+        return Amount(stated["training_minutes"], stated["training_steps"], stated["training"].partition(" on ")[2])
     files = read_run(run)
     machine = files.sessions[-1] if files.sessions else {}
     device = ", ".join(map(str, machine.get("gpus") or ())) or f"{machine.get('num_cpus', 'some')} CPU cores, no GPU"
-    return _Amount(measure_time(files) / 60, count_steps(files), device)
+    return Amount(measure_time(files) / 60, count_steps(files), device)
 
 
 def find_machine_paths(folder: Path) -> list[str]:

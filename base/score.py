@@ -16,7 +16,7 @@ from base.speak import LANGUAGE
 from myxtts.text.normalize import normalize_text
 from myxtts.tools.recognition import count_mistakes
 
-_JUDGE = (
+JUDGE = (
     "two English recognisers (tiny-en of moonshine-voice 0.0.73, and Whisper tiny.en by faster-whisper 1.2.1), the "
     "MOS estimate of DistillMOS 0.9.1 and the speaker encoder of Resemblyzer 0.1.4; sentences of the project's prompt "
     "list, none of them in the training data, default settings"
@@ -24,15 +24,20 @@ _JUDGE = (
 
 
 def score(folder: Path, out: Path) -> None:
-    listed = json.loads((folder / "list.json").read_text(encoding="utf-8"))["spoken"]
-    judged = json.loads((folder / "heard.json").read_text(encoding="utf-8"))
-    rows = [{**row, **found} for row, found in zip(listed, judged, strict=True)]
-    scores: dict[str, Any] = {"judge": _JUDGE}
-    for name in dict.fromkeys(row["set"] for row in rows):
-        found = _score_set([row for row in rows if row["set"] == name])
+    scores: dict[str, Any] = {"judge": JUDGE}
+    for name, found in score_sets(folder).items():
         scores |= {f"{key}_of_{name}": value for key, value in found.items()}
     out.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(out.read_text(encoding="utf-8"))
+
+
+def score_sets(folder: Path) -> dict[str, dict[str, float]]:
+    """Scores of each set of sentences in a folder, by the name of the set."""
+    listed = json.loads((folder / "list.json").read_text(encoding="utf-8"))["spoken"]
+    judged = json.loads((folder / "heard.json").read_text(encoding="utf-8"))
+    rows = [{**row, **found} for row, found in zip(listed, judged, strict=True)]
+    names = dict.fromkeys(row["set"] for row in rows)
+    return {name: _score_set([row for row in rows if row["set"] == name]) for name in names}
 
 
 def _score_set(rows: list[dict[str, Any]]) -> dict[str, float]:

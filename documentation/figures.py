@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from documentation.voice_rows import make_voice_rows
 from documentation.words import Language
 
-BEGIN, END = "<!-- figures: made by `make docs` from benchmarks/results -->", "<!-- end of figures -->"
-SIZES_BEGIN, SIZES_END = (
-    "<!-- sizes: made by `make docs` from benchmarks/results/card.json -->",
-    "<!-- end of sizes -->",
+_BLOCK = re.compile(
+    r"(?P<begin><!-- (?P<name>figures|sizes|voices): made by make docs from \S+ -->).*?"
+    r"(?P<end><!-- end of (?P=name) -->)",
+    re.DOTALL,
 )
-_BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-_SIZES_BLOCK = re.compile(rf"{re.escape(SIZES_BEGIN)}.*?{re.escape(SIZES_END)}", re.DOTALL)
 _PERSIAN_DIGITS = str.maketrans("0123456789.,%", "۰۱۲۳۴۵۶۷۸۹٫٬٪")
 
 
@@ -207,11 +206,38 @@ FIGURES: tuple[Figure, ...] = (
 )
 """Suites that were not measured yet are left out."""
 
-_HEADINGS: dict[Language, tuple[str, ...]] = {
-    "en": ("what was measured", "MyXTTS", "for comparison", "results file"),
-    "fa": ("چه چیزی اندازه گرفته شد", "MyXTTS", "برای مقایسه", "فایل نتیجه"),
+_HEADINGS: dict[str, dict[Language, tuple[str, ...]]] = {
+    "figures": {
+        "en": ("what was measured", "MyXTTS", "for comparison", "results file"),
+        "fa": ("چه چیزی اندازه گرفته شد", "MyXTTS", "برای مقایسه", "فایل نتیجه"),
+    },
+    "sizes": {
+        "en": (
+            "`--model-size`",
+            "for",
+            "parameters",
+            "VRAM, batch 64",
+            "VRAM, batch 96",
+            "one checkpoint on disk",
+            "training time",
+        ),
+        "fa": (
+            "`--model-size`",
+            "برای",
+            "پارامتر",
+            "VRAM با batch ۶۴",
+            "VRAM با batch ۹۶",
+            "حجم یک چک‌پوینت",
+            "زمان آموزش",
+        ),
+    },
+    "voices": {
+        "en": ("voice and speech given", "training", "words misheard", "MOS estimate", "similarity", "hear it"),
+        "fa": ("صدا و مقدار گفتار", "آموزش", "خطای کلمه", "تخمین MOS", "شباهت", "بشنوید"),
+    },
 }
 
+_FILES = {"sizes": "card.json", "voices": "adaptation.json"}
 _BYTES_PER_PARAMETER = 16
 _SIZES: dict[str, tuple[float, dict[Language, tuple[str, str]]]] = {
     "tiny": (
@@ -241,38 +267,33 @@ _SIZES: dict[str, tuple[float, dict[Language, tuple[str, str]]]] = {
     ),
 }
 """Each size by its millions of parameters, what it is for, and the training time where that was measured."""
-_SIZE_HEADINGS: dict[Language, tuple[str, ...]] = {
-    "en": (
-        "`--model-size`",
-        "for",
-        "parameters",
-        "VRAM, batch 64",
-        "VRAM, batch 96",
-        "one checkpoint on disk",
-        "training time",
-    ),
-    "fa": ("`--model-size`", "برای", "پارامتر", "VRAM با batch ۶۴", "VRAM با batch ۹۶", "حجم یک چک‌پوینت", "زمان آموزش"),
-}
 _UNITS: dict[Language, tuple[str, str, str, str]] = {
     "en": ("million", "GiB", "MB", "GB"),
     "fa": ("میلیون", "GiB", "مگابایت", "گیگابایت"),
 }
 
 
-def has_figures(text: str) -> bool:
-    return BEGIN in text or SIZES_BEGIN in text
-
-
 def fill_figures(path: Path, text: str, language: Language, root: Path) -> str:
     """The text of a page with the tables between its marks made again."""
     up = "../" * (len(path.relative_to(root).parts) - 1)
-    results = root / "benchmarks" / "results"
-    table = "\n".join(_make_table(_HEADINGS[language], _make_rows(language, results, f"{up}benchmarks/results")))
-    text = _BLOCK.sub(lambda _: f"{BEGIN}\n\n{table}\n\n{END}", text)
-    if SIZES_BEGIN in text and (results / "card.json").is_file():
-        sizes = "\n".join(_make_table(_SIZE_HEADINGS[language], _make_size_rows(language, results / "card.json")))
-        text = _SIZES_BLOCK.sub(lambda _: f"{SIZES_BEGIN}\n\n{sizes}\n\n{SIZES_END}", text)
-    return text
+    results, address = root / "benchmarks" / "results", f"{up}benchmarks/results"
+
+    number = _PersianNumber if language == "fa" else float
+
+    def make(block: re.Match[str]) -> str:
+        name = block["name"]
+        if name == "figures":
+            rows = _make_rows(language, results, address)
+        elif not (path_of_results := results / _FILES[name]).is_file():
+            return block[0]
+        elif name == "sizes":
+            rows = _make_size_rows(language, path_of_results)
+        else:
+            rows = make_voice_rows(language, path_of_results, f"{up}docs/samples", number)
+        table = "\n".join(_make_table(_HEADINGS[name][language], rows))
+        return f"{block['begin']}\n\n{table}\n\n{block['end']}"
+
+    return _BLOCK.sub(make, text)
 
 
 def _make_table(headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:

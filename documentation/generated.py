@@ -8,7 +8,7 @@ from pathlib import Path
 from documentation.api_page import make_api_page
 from documentation.configuration_page import make_configuration_page
 from documentation.directions import set_directions
-from documentation.figures import fill_figures, has_figures
+from documentation.figures import fill_figures
 from documentation.pictures import draw_decision, draw_packages, draw_pipeline
 from documentation.words import LANGUAGES, READMES
 from myxtts.corpus.prompts import FREQUENCIES_FILE, PROMPT_LANGUAGES, count_frequencies
@@ -26,7 +26,7 @@ def make_generated(root: Path) -> dict[Path, str]:
         made = {"configuration": make_configuration_page(language), "api": make_api_page(language)}
         for path in (root / READMES[language], *sorted((root / "docs" / language).glob("*.md"))):
             text = made.get(path.stem) or path.read_text(encoding="utf-8")
-            text = fill_figures(path, text, language, root) if has_figures(text) else text
+            text = fill_figures(path, text, language, root)
             files[path] = set_directions(text) if language == "fa" else text
     return files
 
