@@ -32,9 +32,8 @@ def record(folder: Path, name: str, run_folder: Path | None, voice: str | None, 
     if voice is None and len(sets) == 1:
         voice = next(iter(sets))
     if voice not in sets:
-        raise UsageError(
-            f"{folder} has {voice!r} as no set of sentences. It has {', '.join(sets)}.", next_step="Name one: --voice."
-        )
+        problem = "has several sets of sentences." if voice is None else f"has no set of sentences {voice!r}."
+        raise UsageError(f"{folder} {problem} It has {', '.join(sets)}.", next_step="Name one of them with --voice.")
     entry = {
         "name": name,
         "training": None if run_folder is None else _describe_training(run_folder),

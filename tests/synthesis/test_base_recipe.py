@@ -6,14 +6,15 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from base import synthetic
+from base import results, synthetic
 from base.score import score
 
 from myxtts.corpus.prompts import read_prompts
-from myxtts.errors import MyXTTSError
+from myxtts.errors import MyXTTSError, UsageError
 
 PROMPT = read_prompts("en")[0]
 DEFINITIONS = f"""
@@ -96,3 +97,53 @@ def test_scores_of_each_set_name_the_recogniser(tmp_path: Path) -> None:
     assert "similarity_of_lj" not in scores
     assert scores["similarity_of_cloned_voices"] == 0.6
     assert scores["share_of_comparisons_closer_to_the_own_speaker_of_cloned_voices"] == 0.5
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose bundle says what it was trained on."""
+    run = tmp_path / "run"
+    run.mkdir()
+    command = ["myxtts", "train", "--train-data", "/data/anna", "--init-from", "base"]
+    (run / "environment.json").write_text(json.dumps({"sessions": [{"command": command, "num_cpus": 2}]}))
+    lines = [{"step": step, "loss": 1.0, "elapsed_s": 1.5 * step} for step in (10, 120)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    notes = {"trained_on": {"hours": 0.25, "num_utterances": 200}}
+    monkeypatch.setattr(results, "read_bundle", lambda folder: SimpleNamespace(notes=notes))
+    monkeypatch.setattr(results, "find_bundle", lambda folder: folder / "bundle")
+    return run
+
+
+def write_judged(folder: Path, *sets: str) -> None:
+    spoken = [{"set": name, "file": "x.wav", "text": "We sing a song.", "speaker": name} for name in sets]
+    heard = [{"heard": {"moonshine": "We sing a"}, "mos": 3.5, "similarities": {}} for _ in sets]
+    (folder / "list.json").write_text(json.dumps({"spoken": spoken}), encoding="utf-8")
+    (folder / "heard.json").write_text(json.dumps(heard), encoding="utf-8")
+
+
+def test_scores_of_a_voice_are_kept_with_how_it_was_trained(tmp_path: Path, run_folder: Path) -> None:
+    out = tmp_path / "adaptation.json"
+    write_judged(tmp_path, "anna")
+    for name in ("one", "two", "one"):
+        results.record(tmp_path, name, run_folder, None, out)
+    first, second = json.loads(out.read_text(encoding="utf-8"))["entries"]
+    assert (first["name"], second["name"]) == ("one", "two")
+    assert first["scores"]["word_error_rate_by_moonshine"] == 0.25
+    assert first["training"] == {
+        "command": "myxtts train --train-data anna --init-from base",
+        "minutes_of_speech": 15.0,
+        "num_clips": 200,
+        "steps": 120,
+        "minutes": 3.0,
+        "num_cpus": 2,
+    }
+
+
+def test_the_set_is_named_where_there_are_several(tmp_path: Path) -> None:
+    write_judged(tmp_path, "anna", "cloned_voices")
+    with pytest.raises(UsageError, match="It has anna, cloned_voices") as caught:
+        results.record(tmp_path, "one", None, None, tmp_path / "adaptation.json")
+    assert "--voice" in caught.value.next_step
+    results.record(tmp_path, "one", None, "anna", tmp_path / "adaptation.json")
+    (entry,) = json.loads((tmp_path / "adaptation.json").read_text(encoding="utf-8"))["entries"]
+    assert entry["training"] is None

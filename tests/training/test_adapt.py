@@ -13,6 +13,7 @@ from tests.fork_process import KILLED, ForkProcess
 from tests.training.test_trainer import Trainings
 from tests.training.trainer_programs import COARSE, TINY
 
+from myxtts.config.load import write_resolved
 from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, UsageError
 from myxtts.models.bundle import Bundle, write_bundle
@@ -22,6 +23,7 @@ from myxtts.runtime.plan import choose_plan
 from myxtts.training.trainer import Trainer
 from myxtts.training.voice.adapt import (
     SMALL_MINUTES,
+    begin_adaptation,
     choose_adaptation,
     count_steps,
     refuse_mixing_unknown_weights,
@@ -102,6 +104,61 @@ def test_more_speech_is_a_normal_run(
 ) -> None:
     monkeypatch.setattr("myxtts.training.voice.adapt.SMALL_MINUTES", 0.1)
     assert choose_adaptation(trainings.slim, origin, data) == (trainings.slim, [])
+
+
+@pytest.fixture
+def one_new_voice(data: TrainingData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a little speech of one speaker, whom the model does not know."""
+    monkeypatch.setattr("myxtts.training.voice.adapt.SMALL_MINUTES", 0.1)
+    monkeypatch.setattr(data.utterances, "speakers", ("nora",))
+
+
+@pytest.mark.usefixtures("one_new_voice")
+def test_a_normal_run_on_one_new_voice_mixes_in_the_start(
+    trainings: Adaptations, origin: Bundle, data: TrainingData
+) -> None:
+    given = trainings.slim.model_copy(update={"minutes": 60.0})
+    config, (line,) = choose_adaptation(given, origin, data)
+    training = config.training
+    assert (training.adapt, training.minutes, training.learning_rate) == (None, 60.0, given.training.learning_rate)
+    assert 0 < training.start_mix < 0.5
+    assert 0 < training.start_pull <= given.training.weight_decay
+    assert line.startswith(f"One new voice: synthesis mixes in {training.start_mix:.0%} of the starting weights")
+    refuse_mixing_unknown_weights(config)
+
+
+@pytest.mark.usefixtures("one_new_voice")
+@pytest.mark.parametrize(
+    "chosen", [{"start_mix": 0.0}, {"start_pull": 0.0}, {"ema_decay": 0.0}, {"decoder_layers": 3}, {"text_width": 48}]
+)
+def test_a_normal_run_mixes_nothing_where_the_user_decided_otherwise(
+    trainings: Adaptations, origin: Bundle, data: TrainingData, chosen: dict[str, Any]
+) -> None:
+    given = trainings.slim.model_copy(update=chosen)
+    assert choose_adaptation(given, origin, data) == (given, [])
+
+
+@pytest.mark.usefixtures("one_new_voice")
+def test_a_normal_run_mixes_nothing_into_known_voices_other_languages_or_much_speech(
+    trainings: Adaptations, origin: Bundle, data: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unchanged = (trainings.slim, [])
+    known = replace(origin, model_spec={**origin.model_spec, "speakers": ["nora", "ben"]})
+    assert choose_adaptation(trainings.slim, known, data) == unchanged
+    foreign = replace(origin, model_spec={**origin.model_spec, "languages": ["fr"]})
+    assert choose_adaptation(trainings.slim, foreign, data) == unchanged
+    monkeypatch.setattr("myxtts.training.voice.adapt._MOST_MINUTES_OF_VOICE", 0.2)
+    assert choose_adaptation(trainings.slim, origin, data) == unchanged
+
+
+@pytest.mark.usefixtures("one_new_voice")
+def test_a_run_that_mixes_in_the_start_still_does_so_when_it_goes_on(
+    trainings: Adaptations, origin: Bundle, data: TrainingData, tmp_path: Path
+) -> None:
+    mixed, _ = choose_adaptation(trainings.slim, origin, data)
+    write_resolved(mixed, tmp_path)
+    resumed = begin_adaptation(trainings.slim, tmp_path, has_origin=False, goes_on=True)
+    assert resumed.training == mixed.training
 
 
 def test_what_the_user_chose_stays_and_is_said(trainings: Adaptations, origin: Bundle, data: TrainingData) -> None:

@@ -44,9 +44,9 @@ def load_checkpoint(run: Path, step: int, warn: Say) -> LoadedBundle:
     if loaded.exported is not None:
         raise UsageError(f"{run} is an exported model, which has no checkpoints.", next_step="Name the run itself.")
     checkpoint = CheckpointFolder(run / CHECKPOINTS_FOLDER_NAME).load(step)
-    # Only an adaptation keeps its starting weights; its settings say how much of them is mixed in.
-    is_adapted = bool(select_group(checkpoint.arrays, START))
-    start_mix = load_run_settings(run).training.start_mix if is_adapted else 0.0
+    # A run that keeps its starting weights says in its settings how much of them is mixed in.
+    keeps_start = bool(select_group(checkpoint.arrays, START))
+    start_mix = load_run_settings(run).training.start_mix if keeps_start else 0.0
     found = select_synthesis_weights(checkpoint.arrays, start_mix)
     shapes = {name: tuple(array.shape) for name, array in loaded.bundle.weights.items()}
     weights = {name: found[name] for name in shapes if name in found}

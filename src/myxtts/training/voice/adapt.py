@@ -5,7 +5,8 @@ to sound like the new speaker. `all` trains every weight, for new languages and 
 where they started, which keeps what a few sentences cannot teach again. With `voice`, synthesis uses weights between
 the trained ones and those of the start (weight interpolation, as in WiSE-FT, Wortsman et al. 2022): training on a few
 minutes makes the voice more similar and its words less clear, and part of the way back costs little similarity. The
-change was also tried at low rank, by singular values of each matrix: docs/en/quality.md has the figures.
+change was also tried at low rank, by singular values of each matrix: docs/en/quality.md has the figures. A normal run
+on one new voice mixes weights in the same way.
 The choice becomes ordinary settings, which config.yaml of the run holds, so that a resumed run needs nothing else.
 """
 
@@ -21,6 +22,7 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.config.values import Scalar, show_value
 from myxtts.errors import ConfigError, UsageError
 from myxtts.models.bundle import Bundle
+from myxtts.models.spec import ModelSpec
 from myxtts.training.run.resume import load_run_settings
 from myxtts.training.voice.data import TrainingData, summarize_data
 from myxtts.training.voice.fine_tuning import list_new_names
@@ -49,6 +51,13 @@ _VALUES: dict[str, dict[str, Scalar]] = {
     "voice": {**_SHARED, "training.voice_augmentation": 0.0, _START_MIX: 0.33},
     "all": _SHARED,
 }
+_MOST_MINUTES_OF_VOICE = 180.0
+"""Minutes of one new voice up to which a normal run mixes in starting weights; with more it was not tried."""
+_MIXED: dict[str, Scalar] = {"training.start_pull": 0.01, _START_MIX: 0.3}
+"""Of a normal run on one new voice. The pull is as weak as the usual weight decay, which it replaces: it is there so
+that the starting weights are kept. docs/en/quality.md has the figures of the share."""
+_SHAPELESS: dict[str, Scalar] = {"dropout": 0.0, "guidance_dropout": 0.0}
+"""Settings of the model that change no weight, so that weights may be mixed with those of the start."""
 _VAL_SHARE = 0.1
 """Share that is held out of raw recordings: twice the usual, because five per cent of a minute are one clip."""
 _LEAST_STEPS, _STEPS_PER_MINUTE, _MOST_STEPS = 300, 60, 3000
@@ -93,27 +102,27 @@ def begin_adaptation(config: XTTSConfig, run_path: Path, *, has_origin: bool, go
 
 
 def _follow_run(config: XTTSConfig, run_path: Path) -> XTTSConfig:
-    """Values of an adaptation that goes on, where the user has chosen none."""
+    """Values that were chosen for the run that goes on, where the user has chosen none."""
     try:
         known = load_run_settings(run_path)
     except ConfigError:
         return config  # Opening the run explains what is wrong with it.
-    if known.training.adapt is None:
-        return config
-    return config.model_copy(update={key: look_up(known, key) for key in _KEYS if _is_free(config, key)})
+    keys = _MIXED if known.training.adapt is None else _KEYS
+    return config.model_copy(update={key: look_up(known, key) for key in keys if _is_free(config, key)})
 
 
 def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) -> tuple[XTTSConfig, list[str]]:
     """Settings for adapting `origin` to these data, where the user has chosen no others, and sentences about it.
 
-    Without `training.adapt` a small corpus is adapted to if no length is given; else the settings stay as they are.
+    Without `training.adapt` a small corpus is adapted to if no length is given, and a normal run on one new voice mixes
+    in starting weights; else the settings stay as they are.
     Raises ConfigError where `voice` is asked for and the model does not know the languages or symbols.
     """
     minutes = 60 * summarize_data(data.utterances, data.order.rows)["hours"]
     asked, reason = config.training.adapt, ""
-    if asked is None and minutes >= SMALL_MINUTES:
-        return config, []
     new_names = list_new_names(origin, data)
+    if asked is None and minutes >= SMALL_MINUTES:
+        return (config, []) if new_names else _mix_start(config, origin, data, minutes)
     kind: Kind = asked or ("all" if new_names else "voice")
     if asked is None:
         lengths = [key for key in _LENGTHS if look_up(config, key) is not None]
@@ -139,6 +148,24 @@ def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) ->
     kept = [key for key in wanted if key not in update and look_up(config, key) != wanted[key]]
     adapted = config.model_copy(update=update)
     return adapted, _describe(adapted, kind, minutes, new_names, reason, kept)
+
+
+def _mix_start(config: XTTSConfig, origin: Bundle, data: TrainingData, minutes: float) -> tuple[XTTSConfig, list[str]]:
+    """Mixes starting weights into those that speak after a normal run, if it is one of one new voice."""
+    speakers = set(data.utterances.speakers)
+    is_new_voice = len(speakers) == 1 and not speakers & set(ModelSpec.from_json(origin.model_spec).speakers)
+    # New parts of the model start at random, and random weights must not speak.
+    has_shape = config.model.model_copy(update=_SHAPELESS) == origin.model_config.model_copy(update=_SHAPELESS)
+    is_free = _is_free(config, _START_MIX) and _can_mix(config)
+    if not (is_new_voice and has_shape and is_free and minutes <= _MOST_MINUTES_OF_VOICE):
+        return config, []
+    update = {key: value for key, value in _MIXED.items() if _is_free(config, key)}
+    mixed = config.model_copy(update=update)
+    line = (
+        f"One new voice: synthesis mixes in {mixed.training.start_mix:.0%} of the starting weights, so that more words "
+        "are understood. For the greatest likeness: --set training.start_mix=0"
+    )
+    return mixed, [line]
 
 
 def refuse_mixing_unknown_weights(config: XTTSConfig) -> None:
