@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 from tests.conftest import synthesize_clip
@@ -67,3 +68,19 @@ def test_persian_text_without_its_language_is_refused_with_the_flag(pairs: Path,
     assert "--language fa" in done.stderr
     understood = run_prepare(pairs, "--out", tmp_path / "corpus", "--language", "Persian", "--json")
     assert json.loads(understood.stdout)["languages"] == {"fa": NUM_CLIPS}
+
+
+@pytest.mark.parametrize(("language", "start"), [("en", "--init-from base --minutes 60"), ("fr", "--model-size tiny")])
+def test_enough_speech_starts_from_the_base_model_where_that_knows_the_language(
+    tmp_path: Path, language: str, start: str
+) -> None:
+    recordings = tmp_path / "recordings"
+    recordings.mkdir()
+    sound = np.zeros(15 * 8000, np.int16)
+    for number in range(64):
+        sound[0] = number
+        soundfile.write(recordings / f"{number}.wav", sound, 8000)
+        (recordings / f"{number}.txt").write_text(f"Number {number} " + "is a long story. " * 12, encoding="utf-8")
+    done = run_prepare(recordings, "--out", tmp_path / "corpus", "--language", language, "--quick")
+    assert done.returncode == 0, done.stderr
+    assert f"Next, on a CPU: myxtts train --train-data {tmp_path / 'corpus'} {start}" in done.stderr

@@ -142,7 +142,7 @@ def test_a_normal_run_mixes_nothing_where_the_user_decided_otherwise(
 def test_a_normal_run_mixes_nothing_into_known_voices_other_languages_or_much_speech(
     trainings: Adaptations, origin: Bundle, data: TrainingData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unchanged = (trainings.slim, [])
+    unchanged: tuple[XTTSConfig, list[str]] = (trainings.slim, [])
     known = replace(origin, model_spec={**origin.model_spec, "speakers": ["nora", "ben"]})
     assert choose_adaptation(trainings.slim, known, data) == unchanged
     foreign = replace(origin, model_spec={**origin.model_spec, "languages": ["fr"]})

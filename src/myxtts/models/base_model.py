@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from myxtts.errors import UsageError
 from myxtts.models.bundle import BUNDLE_FILE_NAME, BUNDLE_FOLDER_NAME, VOCODER_FILE_NAME, VOICES_FOLDER_NAME
+from myxtts.storage.json_file import read_json
 from myxtts.types import Say
 
 BASE_NAME = "base"
@@ -28,6 +30,13 @@ def has_base_model() -> bool:
 def has_base_vocoder() -> bool:
     """Whether the base model has a neural vocoder."""
     return (BASE_FOLDER / VOCODER_FILE_NAME).is_file()
+
+
+def list_base_languages() -> tuple[str, ...]:
+    """Languages that the base model reads; none where the package has no base model."""
+    if not has_base_model():
+        return ()
+    return tuple(read_json(BASE_FOLDER / BUNDLE_FILE_NAME, dict[str, Any])["model_spec"]["languages"])
 
 
 def is_base_model(folder: Path) -> bool:

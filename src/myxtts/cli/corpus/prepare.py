@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -122,13 +123,13 @@ def prepare(
         num_suggested=suggest,
     )
     write_resolved(settings, out)
-    screen.notices.print(_name_next_step(out, summary.seconds), markup=False, soft_wrap=True)
+    screen.notices.print(_name_next_step(out, summary.seconds, summary.languages), markup=False, soft_wrap=True)
     screen.finish(summary.to_json())
 
 
-def _name_next_step(out: Path, seconds: float) -> str:
-    """Says how to train on the corpus: a small one adapts the base model."""
-    from myxtts.training.voice.adapt import SMALL_MINUTES
+def _name_next_step(out: Path, seconds: float, languages: Iterable[str]) -> str:
+    """Says how to train on the corpus: a small one adapts the base model, which is also the best start on a CPU."""
+    from myxtts.training.voice.adapt import SMALL_MINUTES, is_known_to_base
 
     command = f"myxtts train --train-data {shlex.quote(str(out))}"
     if seconds < 60 * SMALL_MINUTES:
@@ -136,4 +137,5 @@ def _name_next_step(out: Path, seconds: float) -> str:
             f"Next: {command} --init-from base\n"
             f"This adapts the base model: less than {SMALL_MINUTES:g} minutes are too few to train from scratch."
         )
-    return f"Next, on a CPU: {command} --model-size tiny --steps 16000\nWith a GPU: --model-size small --steps 50000"
+    on_cpu = "--init-from base --minutes 60" if is_known_to_base(languages) else "--model-size tiny --steps 16000"
+    return f"Next, on a CPU: {command} {on_cpu}\nWith a GPU: --model-size small --steps 50000"

@@ -13,7 +13,7 @@ The choice becomes ordinary settings, which config.yaml of the run holds, so tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,7 @@ from myxtts.config.catalogue import look_up
 from myxtts.config.schema import XTTSConfig
 from myxtts.config.values import Scalar, show_value
 from myxtts.errors import ConfigError, UsageError
+from myxtts.models.base_model import list_base_languages
 from myxtts.models.bundle import Bundle
 from myxtts.models.spec import ModelSpec
 from myxtts.training.run.resume import load_run_settings
@@ -72,6 +73,11 @@ _KEYS = (
     *("training.adapt", "training.checkpoint_steps", "training.early_stopping", "training.bundle_weights"),
 )
 """Settings that an adaptation may choose."""
+
+
+def is_known_to_base(languages: Iterable[str]) -> bool:
+    """Whether the base model of the package reads all these languages."""
+    return set(languages) <= set(list_base_languages())
 
 
 def list_frozen(kind: Kind | None) -> tuple[str, ...]:
