@@ -20,12 +20,93 @@ class VoiceRow:
     sample: str = ""
 
 
-VOICE_ROWS: tuple[VoiceRow, ...] = ()
+VOICE_ROWS: tuple[VoiceRow, ...] = (
+    VoiceRow(
+        "human-0-cloned",
+        {
+            "en": ("A woman who recorded telephone prompts, 16 kHz: one clip of 9 seconds", "none: cloned"),
+            "fa": ("زنی که پیام‌های تلفنی ضبط کرده، ۱۶ کیلوهرتز: یک کلیپ ۹ ثانیه‌ای", "بدون آموزش، فقط کلون"),
+        },
+    ),
+    VoiceRow(
+        "human-1-adapt",
+        {
+            "en": ("The same voice: 1 minute", "`--init-from base`"),
+            "fa": ("همان صدا: ۱ دقیقه", "`--init-from base`"),
+        },
+    ),
+    VoiceRow(
+        "human-5-adapt",
+        {
+            "en": ("The same voice: 5 minutes", "`--init-from base`"),
+            "fa": ("همان صدا: ۵ دقیقه", "`--init-from base`"),
+        },
+    ),
+    VoiceRow(
+        "human-34-mixed",
+        {
+            "en": ("An actor in a computer game, 11 kHz, 8 bit: 34 minutes", "`--init-from base --minutes 20`"),
+            "fa": ("بازیگر یک بازی کامپیوتری، ۱۱ کیلوهرتز، ۸ بیت: ۳۴ دقیقه", "`--init-from base --minutes 20`"),
+        },
+    ),
+    VoiceRow(
+        "human-34-adapt",
+        {
+            "en": ("The same 34 minutes", "`--init-from base --adapt voice`"),
+            "fa": ("همان ۳۴ دقیقه", "`--init-from base --adapt voice`"),
+        },
+    ),
+    VoiceRow(
+        "human-34-base",
+        {
+            "en": ("The same 34 minutes", "`--init-from base --minutes 30 --set training.start_mix=0`"),
+            "fa": ("همان ۳۴ دقیقه", "`--init-from base --minutes 30 --set training.start_mix=0`"),
+        },
+    ),
+    VoiceRow(
+        "human-34-scratch",
+        {
+            "en": ("The same 34 minutes", "from scratch: `--model-size tiny --minutes 30`"),
+            "fa": ("همان ۳۴ دقیقه", "از صفر: `--model-size tiny --minutes 30`"),
+        },
+    ),
+    VoiceRow(
+        "synthetic-5-adapt",
+        {
+            "en": ("A synthesiser (Pico, British English), 16 kHz: 5 minutes", "`--init-from base`"),
+            "fa": ("یک موتور TTS (Pico، انگلیسی بریتانیایی)، ۱۶ کیلوهرتز: ۵ دقیقه", "`--init-from base`"),
+        },
+        "voice-5-minutes.mp3",
+    ),
+    VoiceRow(
+        "synthetic-120-mixed",
+        {
+            "en": ("The same synthesiser: 2 hours", "`--init-from base --minutes 20`"),
+            "fa": ("همان موتور TTS: ۲ ساعت", "`--init-from base --minutes 20`"),
+        },
+        "voice-2-hours.mp3",
+    ),
+    VoiceRow(
+        "synthetic-120-base",
+        {
+            "en": ("The same 2 hours", "`--init-from base --minutes 25 --set training.start_mix=0`"),
+            "fa": ("همان ۲ ساعت", "`--init-from base --minutes 25 --set training.start_mix=0`"),
+        },
+    ),
+    VoiceRow(
+        "synthetic-itself",
+        {
+            "en": ("The synthesiser's own speech", "none"),
+            "fa": ("گفتار خود موتور TTS", "بدون آموزش"),
+        },
+        "voice-of-the-synthesiser.mp3",
+    ),
+)
 """Entries that were not measured yet are left out."""
 
 _TRAINED: dict[Language, str] = {
-    "en": "{how}: {steps:,.0f} steps, {minutes:.0f} min on {num_cpus:.0f} core(s)",
-    "fa": "{how}: {steps:,.0f} گام، {minutes:.0f} دقیقه روی {num_cpus:.0f} هسته",
+    "en": "{how}; {steps:,.0f} steps in {minutes:.0f} min, cores: {num_cpus:.0f}",
+    "fa": "{how}؛ {steps:,.0f} گام در {minutes:.0f} دقیقه روی {num_cpus:.0f} هسته",
 }
 _MISHEARD: dict[Language, str] = {"en": "{moonshine:.1%}, {whisper:.1%}", "fa": "{moonshine:.1%}، {whisper:.1%}"}
 _NOT_KNOWN = "-"

@@ -121,8 +121,9 @@ def test_a_normal_run_on_one_new_voice_mixes_in_the_start(
     config, (line,) = choose_adaptation(given, origin, data)
     training = config.training
     assert (training.adapt, training.minutes, training.learning_rate) == (None, 60.0, given.training.learning_rate)
+    assert training.bundle_weights == "latest"
     assert 0 < training.start_mix < 0.5
-    assert 0 < training.start_pull <= given.training.weight_decay
+    assert 0 < training.start_pull < 3, "weaker than that of an adaptation to little speech"
     assert line.startswith(f"One new voice: synthesis mixes in {training.start_mix:.0%} of the starting weights")
     refuse_mixing_unknown_weights(config)
 
