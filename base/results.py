@@ -55,5 +55,5 @@ def _describe_training(run: Path) -> dict[str, Any]:
         "num_clips": trained_on["num_utterances"],
         "steps": amount.num_steps,
         "minutes": round(amount.minutes, 1),
-        "num_cpus": sessions[-1]["num_cpus"],
+        "num_cpus": sessions[0]["num_cpus"],
     }

@@ -17,6 +17,7 @@ from documentation.figures import FIGURES, fill_figures
 from documentation.generated import find_stale
 from documentation.markdown import MarkdownPage, make_anchor
 from documentation.pictures import draw_packages
+from documentation.voice_rows import VOICE_ROWS
 from documentation.words import LANGUAGES, PAGE_GROUPS, PAGE_NAMES, READMES, Language
 from myxtts.config.catalogue import FIELDS
 
@@ -152,6 +153,29 @@ def test_figures_are_those_of_the_files(tmp_path: Path) -> None:
     # The marks around a table must survive the direction marks of a Persian page.
     persian = set_directions((ROOT / "README.fa.md").read_text(encoding="utf-8"))
     assert "| ۵۰٫۰٪ |" in fill_figures(tmp_path / "README.fa.md", persian, "fa", tmp_path)
+
+
+def test_the_table_of_voices_has_the_scores_and_the_training_of_the_file(tmp_path: Path) -> None:
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    scores = {"word_error_rate_by_moonshine": 0.0625, "word_error_rate_by_whisper": 0.05, "mos_estimate": 3.5}
+    training = {"steps": 1250, "minutes": 2.6, "num_cpus": 2}
+    first, second = (row for row in VOICE_ROWS if row.entry in ("human-5-adapt", "synthetic-itself"))
+    entries = [
+        {"name": first.entry, "training": training, "scores": scores | {"similarity": 0.75}},
+        {"name": second.entry, "training": None, "scores": scores},
+    ]
+    (results / "adaptation.json").write_text(json.dumps({"entries": entries}), encoding="utf-8")
+    (tmp_path / "docs" / "en").mkdir(parents=True)
+    text = (ENGLISH / "quality.md").read_text(encoding="utf-8")
+    page = fill_figures(tmp_path / "docs" / "en" / "quality.md", text, "en", tmp_path)
+    how = "`--init-from base`; 1,250 steps in 3 min, cores: 2"
+    assert f"| {first.words['en'][0]} | {how} | 6.2 %, 5.0 % | 3.50 | 0.75 | - |" in page
+    sample = f"[{second.sample}](../../docs/samples/{second.sample})"
+    assert f"| {second.words['en'][0]} | none | 6.2 %, 5.0 % | 3.50 | - | {sample} |" in page
+    assert "human-1" not in page
+    persian = fill_figures(tmp_path / "docs" / "en" / "quality.md", text, "fa", tmp_path)
+    assert "| ۶٫۲٪، ۵٫۰٪ | ۳٫۵۰ | ۰٫۷۵ |" in persian
 
 
 def test_memory_of_the_sizes_is_that_of_the_compiler() -> None:
