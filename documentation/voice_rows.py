@@ -20,8 +20,8 @@ class VoiceRow:
     sample: str = ""
 
 
-_EARLIER_CHOICE = "--set training.start_pull=0.01 --set training.bundle_weights=best"
-"""What was measured before the defaults of a normal run on one new voice were chosen."""
+_NOT_DEFAULT = "--set training.start_pull=0.01 --set training.bundle_weights=best"
+"""Settings of one training that are not the defaults."""
 VOICE_ROWS: tuple[VoiceRow, ...] = (
     VoiceRow(
         "human-1-adapt",
@@ -76,8 +76,8 @@ VOICE_ROWS: tuple[VoiceRow, ...] = (
     VoiceRow(
         "synthetic-120-mixed",
         {
-            "en": ("The same synthesiser: 2 hours", f"`--init-from base --minutes 20 {_EARLIER_CHOICE}`"),
-            "fa": ("همان موتور TTS: ۲ ساعت", f"`--init-from base --minutes 20 {_EARLIER_CHOICE}`"),
+            "en": ("The same synthesiser: 2 hours", f"`--init-from base --minutes 20 {_NOT_DEFAULT}`"),
+            "fa": ("همان موتور TTS: ۲ ساعت", f"`--init-from base --minutes 20 {_NOT_DEFAULT}`"),
         },
         "voice-2-hours.mp3",
     ),

@@ -63,8 +63,8 @@ _MIXED: dict[str, Scalar] = {
 weights that had moved by 0.04 (root mean square; their own is 0.09) in 6,000 steps without a pull. The pull keeps them
 from moving much farther in longer runs. The latest weights, because mixed ones have the best score too early: of 3,300
 steps on 34 minutes after 1,000, with a MOS estimate of 2.55; the last had 2.70, and as many words were understood."""
-_SHAPELESS: dict[str, Scalar] = {"dropout": 0.0, "guidance_dropout": 0.0}
-"""Settings of the model that change no weight, so that weights may be mixed with those of the start."""
+_WITHOUT_WEIGHTS: dict[str, Scalar] = {"dropout": 0.0, "guidance_dropout": 0.0}
+"""Settings of the model that change no shape of a weight: models that differ in them can be mixed."""
 _VAL_SHARE = 0.1
 """Share that is held out of raw recordings: twice the usual, because five per cent of a minute are one clip."""
 _LEAST_STEPS, _STEPS_PER_MINUTE, _MOST_STEPS = 300, 60, 3000
@@ -167,7 +167,9 @@ def _mix_start(config: XTTSConfig, origin: Bundle, data: TrainingData, minutes: 
     speakers = set(data.utterances.speakers)
     is_new_voice = len(speakers) == 1 and not speakers & set(ModelSpec.from_json(origin.model_spec).speakers)
     # New parts of the model start at random, and random weights must not speak.
-    has_shape = config.model.model_copy(update=_SHAPELESS) == origin.model_config.model_copy(update=_SHAPELESS)
+    has_shape = config.model.model_copy(update=_WITHOUT_WEIGHTS) == origin.model_config.model_copy(
+        update=_WITHOUT_WEIGHTS
+    )
     is_free = _is_free(config, _START_MIX) and _can_mix(config)
     if not (is_new_voice and has_shape and is_free and minutes <= _MOST_MINUTES_OF_VOICE):
         return config, []
