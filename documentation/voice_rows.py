@@ -13,92 +13,60 @@ from documentation.words import Language
 
 @dataclass(frozen=True, slots=True)
 class VoiceRow:
-    """An entry of the results: whose speech it is, how the voice was made, and the sample to hear, if there is one."""
+    """An entry of the results: whose speech it is, in two languages, the options of its training, and a sample."""
 
     entry: str
-    words: dict[Language, tuple[str, str]]
+    en: str
+    fa: str
+    options: str | None
+    """As a user gives them today: defaults of the time of the training that have changed are among them."""
     sample: str = ""
 
 
 _NOT_DEFAULT = "--set training.start_pull=0.01 --set training.bundle_weights=best"
-"""Settings of one training that are not the defaults."""
+_UNMIXED = "--set training.start_mix=0"
 VOICE_ROWS: tuple[VoiceRow, ...] = (
     VoiceRow(
         "human-1-adapt",
-        {
-            "en": ("A woman who recorded telephone prompts, 16 kHz: 1 minute", "`--init-from base`"),
-            "fa": ("زنی که پیام‌های تلفنی ضبط کرده، ۱۶ کیلوهرتز: ۱ دقیقه", "`--init-from base`"),
-        },
+        "A woman who recorded telephone prompts, 16 kHz: 1 minute",
+        "زنی که پیام‌های تلفنی ضبط کرده، ۱۶ کیلوهرتز: ۱ دقیقه",
+        "--init-from base",
     ),
-    VoiceRow(
-        "human-5-adapt",
-        {
-            "en": ("The same voice: 5 minutes", "`--init-from base`"),
-            "fa": ("همان صدا: ۵ دقیقه", "`--init-from base`"),
-        },
-    ),
+    VoiceRow("human-5-adapt", "The same voice: 5 minutes", "همان صدا: ۵ دقیقه", "--init-from base"),
     VoiceRow(
         "human-34-mixed",
-        {
-            "en": ("An actor in a computer game, 11 kHz, 8 bit: 34 minutes", "`--init-from base --minutes 13`"),
-            "fa": ("بازیگر یک بازی کامپیوتری، ۱۱ کیلوهرتز، ۸ بیت: ۳۴ دقیقه", "`--init-from base --minutes 13`"),
-        },
+        "An actor in a computer game, 11 kHz, 8 bit: 34 minutes",
+        "بازیگر یک بازی کامپیوتری، ۱۱ کیلوهرتز، ۸ بیت: ۳۴ دقیقه",
+        "--init-from base --minutes 13",
     ),
-    VoiceRow(
-        "human-34-adapt",
-        {
-            "en": ("The same 34 minutes", "`--init-from base --adapt voice`"),
-            "fa": ("همان ۳۴ دقیقه", "`--init-from base --adapt voice`"),
-        },
-    ),
-    VoiceRow(
-        "human-34-base",
-        {
-            "en": ("The same 34 minutes", "`--init-from base --minutes 30 --set training.start_mix=0`"),
-            "fa": ("همان ۳۴ دقیقه", "`--init-from base --minutes 30 --set training.start_mix=0`"),
-        },
-    ),
-    VoiceRow(
-        "human-34-scratch",
-        {
-            "en": ("The same 34 minutes", "from scratch: `--model-size tiny --minutes 30`"),
-            "fa": ("همان ۳۴ دقیقه", "از صفر: `--model-size tiny --minutes 30`"),
-        },
-    ),
+    VoiceRow("human-34-adapt", "The same 34 minutes", "همان ۳۴ دقیقه", "--init-from base --adapt voice"),
+    VoiceRow("human-34-base", "The same 34 minutes", "همان ۳۴ دقیقه", f"--init-from base --minutes 30 {_UNMIXED}"),
+    VoiceRow("human-34-scratch", "The same 34 minutes", "همان ۳۴ دقیقه", "--model-size tiny --minutes 30"),
     VoiceRow(
         "synthetic-5-adapt",
-        {
-            "en": ("A synthesiser (Pico, British English), 16 kHz: 5 minutes", "`--init-from base`"),
-            "fa": ("یک موتور TTS (Pico، انگلیسی بریتانیایی)، ۱۶ کیلوهرتز: ۵ دقیقه", "`--init-from base`"),
-        },
+        "A synthesiser (Pico, British English), 16 kHz: 5 minutes",
+        "یک موتور TTS (Pico، انگلیسی بریتانیایی)، ۱۶ کیلوهرتز: ۵ دقیقه",
+        "--init-from base",
         "voice-5-minutes.mp3",
     ),
     VoiceRow(
         "synthetic-120-mixed",
-        {
-            "en": ("The same synthesiser: 2 hours", f"`--init-from base --minutes 20 {_NOT_DEFAULT}`"),
-            "fa": ("همان موتور TTS: ۲ ساعت", f"`--init-from base --minutes 20 {_NOT_DEFAULT}`"),
-        },
+        "The same synthesiser: 2 hours",
+        "همان موتور TTS: ۲ ساعت",
+        f"--init-from base --minutes 20 {_NOT_DEFAULT}",
         "voice-2-hours.mp3",
     ),
+    VoiceRow("synthetic-120-base", "The same 2 hours", "همان ۲ ساعت", f"--init-from base --minutes 25 {_UNMIXED}"),
     VoiceRow(
-        "synthetic-120-base",
-        {
-            "en": ("The same 2 hours", "`--init-from base --minutes 25 --set training.start_mix=0`"),
-            "fa": ("همان ۲ ساعت", "`--init-from base --minutes 25 --set training.start_mix=0`"),
-        },
-    ),
-    VoiceRow(
-        "synthetic-itself",
-        {
-            "en": ("The synthesiser's own speech", "none"),
-            "fa": ("گفتار خود موتور TTS", "بدون آموزش"),
-        },
-        "voice-of-the-synthesiser.mp3",
+        "synthetic-itself", "The synthesiser's own speech", "گفتار خود موتور TTS", None, "voice-of-the-synthesiser.mp3"
     ),
 )
 """Entries that were not measured yet are left out."""
 
+_HOW: dict[Language, dict[str, str]] = {
+    "en": {"base": "`{options}`", "scratch": "from scratch: `{options}`", "none": "none"},
+    "fa": {"base": "`{options}`", "scratch": "از صفر: `{options}`", "none": "بدون آموزش"},
+}
 _TRAINED: dict[Language, str] = {
     "en": "{how}; {steps:,.0f} steps in {minutes:.0f} min, cores: {num_cpus:.0f}",
     "fa": "{how}؛ {steps:,.0f} گام در {minutes:.0f} دقیقه روی {num_cpus:.0f} هسته",
@@ -119,7 +87,7 @@ def make_voice_rows(
         if row.entry not in entries:
             continue
         scores, training = entries[row.entry]["scores"], entries[row.entry]["training"]
-        speech, how = row.words[language]
+        how = _describe_options(row.options, language)
         if training is not None:
             how = _TRAINED[language].format(
                 how=how, **{key: number(training[key]) for key in ("steps", "minutes", "num_cpus")}
@@ -127,10 +95,17 @@ def make_voice_rows(
         misheard = {name: number(100 * scores[f"word_error_rate_by_{name}"]) for name in ("moonshine", "whisper")}
         similarity = scores.get("similarity")
         yield (
-            speech,
+            {"en": row.en, "fa": row.fa}[language],
             how,
             _MISHEARD[language].format(**misheard),
             f"{number(scores['mos_estimate']):.2f}",
             _NOT_KNOWN if similarity is None else f"{number(similarity):.2f}",
             f"[{row.sample}]({samples}/{row.sample})" if row.sample else _NOT_KNOWN,
         )
+
+
+def _describe_options(options: str | None, language: Language) -> str:
+    """How a voice was made: from the base model, from scratch, or without a training."""
+    if options is None:
+        return _HOW[language]["none"]
+    return _HOW[language]["base" if "--init-from" in options else "scratch"].format(options=options)

@@ -170,9 +170,9 @@ def test_the_table_of_voices_has_the_scores_and_the_training_of_the_file(tmp_pat
     text = (ENGLISH / "quality.md").read_text(encoding="utf-8")
     page = fill_figures(tmp_path / "docs" / "en" / "quality.md", text, "en", tmp_path)
     how = "`--init-from base`; 1,250 steps in 3 min, cores: 2"
-    assert f"| {first.words['en'][0]} | {how} | 6.2 %, 5.0 % | 3.50 | 0.75 | - |" in page
+    assert f"| {first.en} | {how} | 6.2 %, 5.0 % | 3.50 | 0.75 | - |" in page
     sample = f"[{second.sample}](../../docs/samples/{second.sample})"
-    assert f"| {second.words['en'][0]} | none | 6.2 %, 5.0 % | 3.50 | - | {sample} |" in page
+    assert f"| {second.en} | none | 6.2 %, 5.0 % | 3.50 | - | {sample} |" in page
     assert "human-1" not in page
     persian = fill_figures(tmp_path / "docs" / "en" / "quality.md", text, "fa", tmp_path)
     assert "| ۶٫۲٪، ۵٫۰٪ | ۳٫۵۰ | ۰٫۷۵ |" in persian

@@ -75,7 +75,7 @@ def test_the_speech_decides_how_many_steps_there_are() -> None:
     assert count_steps(600.0) == count_steps(6000.0)
 
 
-def test_little_speech_is_adapted_to_unless_a_length_is_given(
+def test_little_speech_of_known_voices_is_adapted_to_unless_a_length_is_given(
     trainings: Adaptations, origin: Bundle, data: TrainingData
 ) -> None:
     config, lines = choose_adaptation(trainings.slim, origin, data)
@@ -97,6 +97,24 @@ def test_little_speech_is_adapted_to_unless_a_length_is_given(
     same, (hint,) = choose_adaptation(given, origin, data)
     assert same == given
     assert hint == "A normal run, because of --steps. For 0.3 minutes of speech add --adapt voice."
+
+
+def test_little_speech_of_one_new_voice_is_adapted_to_for_the_given_length(
+    trainings: Adaptations, origin: Bundle, data: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data.utterances, "speakers", ("nora",))
+    given = trainings.slim.model_copy(update={"minutes": 10.0})
+    config, lines = choose_adaptation(given, origin, data)
+    training = config.training
+    assert (training.adapt, training.minutes, training.steps) == ("voice", 10.0, None)
+    assert training.start_mix > 0
+    assert lines[0].endswith("Chosen because the corpus has less than 15 minutes, and it is one new voice.")
+    assert lines[2].startswith("10 minutes, a validation every")
+    # A language that the model does not know is no new voice in languages that it knows.
+    foreign = replace(origin, model_spec={**origin.model_spec, "languages": ["fr"]})
+    same, (hint,) = choose_adaptation(given, foreign, data)
+    assert same == given
+    assert hint.startswith("A normal run, because of --minutes.")
 
 
 def test_more_speech_is_a_normal_run(

@@ -232,9 +232,11 @@ class TrainingConfig(Section):
     adapt: Literal["voice", "all"] | None = setting(
         None,
         "With --init-from: adapt the model to a new voice in languages that it knows (voice), or train all of it, for "
-        "new languages too (all); null adapts to corpora of less than 15 minutes if no length is given.",
+        "new languages too (all); null adapts to less than 15 minutes of one new voice, and to other corpora of less "
+        "than 15 minutes if no length is given.",
         fa="همراه `--init-from`: مدل با یک صدای جدید در زبان‌هایی که بلد است تطبیق داده شود (`voice`)، یا همهٔ مدل "
-        "آموزش ببیند، برای زبان‌های جدید هم (`all`)؛ با `null` فقط برای دیتاست کمتر از ۱۵ دقیقه و بدون طول آموزش.",
+        "آموزش ببیند، برای زبان‌های جدید هم (`all`)؛ با `null` فقط برای کمتر از ۱۵ دقیقه از یک صدای جدید، یا هر دیتاست "
+        "کمتر از ۱۵ دقیقه که طول آموزش برایش داده نشده باشد.",
         resume=refuse(NEW_WEIGHTS),
         scope="voice",
     )

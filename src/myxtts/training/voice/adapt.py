@@ -126,8 +126,8 @@ def _follow_run(config: XTTSConfig, run_path: Path) -> XTTSConfig:
 def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) -> tuple[XTTSConfig, list[str]]:
     """Settings for adapting `origin` to these data, where the user has chosen no others, and sentences about it.
 
-    Without `training.adapt` a small corpus is adapted to if no length is given, and a normal run on one new voice mixes
-    in starting weights; else the settings stay as they are.
+    Without `training.adapt` a small corpus is adapted to, if it is one new voice or no length is given, and a normal
+    run on one new voice mixes in starting weights. Else the settings stay as they are.
     Raises ConfigError where `voice` is asked for and the model does not know the languages or symbols.
     """
     minutes = 60 * summarize_data(data.utterances, data.order.rows)["hours"]
@@ -137,16 +137,14 @@ def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) ->
         return (config, []) if new_names else _mix_start(config, origin, data, minutes)
     kind: Kind = asked or ("all" if new_names else "voice")
     if asked is None:
-        lengths = [key for key in _LENGTHS if look_up(config, key) is not None]
-        if lengths:
-            given = " and ".join(f"--{key.rpartition('.')[2]}" for key in lengths)
+        lengths = " and ".join(f"--{key.rpartition('.')[2]}" for key in _LENGTHS if look_up(config, key) is not None)
+        is_one_voice = not new_names and _is_new_voice(origin, data)
+        if lengths and not is_one_voice:
             return config, [
-                f"A normal run, because of {given}. For {minutes:.1f} minutes of speech add --adapt {kind}."
+                f"A normal run, because of {lengths}. For {minutes:.1f} minutes of speech add --adapt {kind}."
             ]
-        reason = (
-            f" Chosen because the corpus has less than {SMALL_MINUTES:g} minutes, and no --adapt, --steps, --epochs or "
-            "--minutes is given."
-        )
+        why = "it is one new voice" if is_one_voice else "no --adapt, --steps, --epochs or --minutes is given"
+        reason = f" Chosen because the corpus has less than {SMALL_MINUTES:g} minutes, and {why}."
     if new_names and kind == "voice":
         raise ConfigError(
             f"The model of --init-from does not know {'; '.join(new_names)}, and --adapt voice is for texts that it "
@@ -164,14 +162,12 @@ def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) ->
 
 def _mix_start(config: XTTSConfig, origin: Bundle, data: TrainingData, minutes: float) -> tuple[XTTSConfig, list[str]]:
     """Mixes starting weights into those that speak after a normal run, if it is one of one new voice."""
-    speakers = set(data.utterances.speakers)
-    is_new_voice = len(speakers) == 1 and not speakers & set(ModelSpec.from_json(origin.model_spec).speakers)
     # New parts of the model start at random, and random weights must not speak.
     has_shape = config.model.model_copy(update=_WITHOUT_WEIGHTS) == origin.model_config.model_copy(
         update=_WITHOUT_WEIGHTS
     )
     is_free = _is_free(config, _START_MIX) and _can_mix(config)
-    if not (is_new_voice and has_shape and is_free and minutes <= _MOST_MINUTES_OF_VOICE):
+    if not (_is_new_voice(origin, data) and has_shape and is_free and minutes <= _MOST_MINUTES_OF_VOICE):
         return config, []
     update = {key: value for key, value in _MIXED.items() if _is_free(config, key)}
     mixed = config.model_copy(update=update)
@@ -180,6 +176,12 @@ def _mix_start(config: XTTSConfig, origin: Bundle, data: TrainingData, minutes: 
         "are understood, and the last weights are kept. For the greatest likeness: --set training.start_mix=0"
     )
     return mixed, [line]
+
+
+def _is_new_voice(origin: Bundle, data: TrainingData) -> bool:
+    """Whether the corpus is of one speaker, whom the model does not know."""
+    speakers = set(data.utterances.speakers)
+    return len(speakers) == 1 and not speakers & set(ModelSpec.from_json(origin.model_spec).speakers)
 
 
 def refuse_mixing_unknown_weights(config: XTTSConfig) -> None:
