@@ -25,7 +25,6 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel_graph import GraphMel
 from myxtts.models.alignment import search_alignment
-from myxtts.models.discriminators import DiscriminatorConfig
 from myxtts.models.layers import use_dtype_policy
 from myxtts.models.pitch import Pitch
 from myxtts.models.reference_encoder import Voice
@@ -35,6 +34,7 @@ from myxtts.models.xtts import XTTS, SpokenText
 from myxtts.pipeline.order import Shape
 from myxtts.pipeline.splits import count_reference_frames
 from myxtts.training.execution import Execution, MicroBatches
+from myxtts.training.vocoder.discriminators import DiscriminatorConfig
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
 from myxtts.training.vocoder.setup import choose_vocoder_shape
 from myxtts.training.voice.learner import Learner

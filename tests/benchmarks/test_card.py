@@ -153,7 +153,7 @@ def test_the_voice_never_asks_the_host(part: str, num_loops: int) -> None:
 
 def test_the_vocoder_never_asks_the_host() -> None:
     from benchmarks.card.graphs import make_vocoder_learner, show_vocoder_step
-    from myxtts.models.discriminators import DiscriminatorConfig
+    from myxtts.training.vocoder.discriminators import DiscriminatorConfig
 
     narrow = DiscriminatorConfig(channels=2, max_channels=2, periods=(2,), resolutions=(512,))
     request = Request("vocoder", "tiny", 1, "float32")

@@ -23,10 +23,10 @@ from myxtts.config.data import DataConfig
 from myxtts.errors import DataError
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.fourier import ForwardTransform, InverseTransform, make_hann_window, measure_magnitude
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Source, Vocoder, VocoderConfig, make_pulses
+from myxtts.training.vocoder.discriminators import DiscriminatorConfig, Discriminators
 
 CONFIG = VocoderConfig(n_mels=6, n_fft=64, hop_length=16, win_length=64, width=16, num_blocks=2)
 MEL = MelDefinition.from_config(DataConfig())

@@ -1,14 +1,21 @@
-"""A cloned voice gets the average spectrum of its recording, and an embedding that counters the model's error."""
+"""A cloned voice gets average spectrum and F0 of its recording, and an embedding that counters the model's error."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from myxtts.synthesis.cloning import choose_calibration, correct_embedding, design_equalizer
+from myxtts.config.schema import DataConfig
+from myxtts.features.definition import MelDefinition
+from myxtts.features.mel import HostMel
+from myxtts.models.pitch_combs import measure_f0_range
+from myxtts.synthesis.cloning import choose_calibration, correct_embedding, design_equalizer, match_f0
 from myxtts.synthesis.voices import SpeakerEmbedding
 from myxtts.types import Floats
 
 N_MELS = 40
+MEL = MelDefinition.from_config(DataConfig())
+BAND_HZ = MEL.band_hz.tolist()
 TILT = np.linspace(-0.5, 0.5, N_MELS).astype(np.float32)
 
 
@@ -41,6 +48,42 @@ def test_a_missing_band_is_not_copied_in_full() -> None:
     gains = design_equalizer([telephone], [make_speech(1)])
     assert gains.min() >= -1.2
     assert gains.max() <= 1.2
+
+
+def sing(*tones_hz: float, tone_s: float = 0.3) -> Floats:
+    """Log-mel of a buzzing voice that holds one tone after another."""
+    hz = np.repeat(tones_hz, int(tone_s * MEL.sample_rate))
+    phase = 2 * np.pi * np.cumsum(hz) / MEL.sample_rate
+    harmonics = np.sum([np.sin(number * phase) / number for number in range(1, 20)], axis=0)
+    return HostMel(MEL)((0.1 * harmonics).astype(np.float32))
+
+
+def apply(change_2: Floats | None, f0: float) -> float:
+    assert change_2 is not None
+    return float(change_2[0] * f0 + change_2[1])
+
+
+@pytest.mark.parametrize("hz", [95.0, 140.0, 240.0])
+def test_predicted_f0_is_moved_to_that_of_the_recording(hz: float) -> None:
+    recorded, drawn = sing(hz), sing(1.15 * hz)
+    found = measure_f0_range([drawn], BAND_HZ)
+    assert found is not None
+    assert found.mean == pytest.approx(3 * np.log2(1.15 * hz / 180), abs=0.1)
+    change = match_f0([recorded], [drawn], BAND_HZ)
+    assert apply(change, found.mean) == pytest.approx(3 * np.log2(hz / 180), abs=0.1)
+
+
+def test_f0_is_moved_by_half_an_octave_at_most() -> None:
+    change = match_f0([sing(300.0)], [sing(100.0)], BAND_HZ)
+    low = 3 * np.log2(100 / 180)
+    assert apply(change, low) == pytest.approx(low + 1.5, abs=0.1)
+
+
+def test_silence_says_nothing_about_f0() -> None:
+    silence, speech = np.full((200, MEL.n_mels), -11.5, np.float32), sing(120.0)
+    assert match_f0([silence], [speech], BAND_HZ) is None
+    assert match_f0([speech], [silence], BAND_HZ) is None
+    assert match_f0([speech], [speech], BAND_HZ[::8]) is None, "bands that resolve no harmonics"
 
 
 def test_texts_are_in_the_language_of_the_voice_if_the_project_has_some() -> None:

@@ -186,6 +186,18 @@ def test_a_cloned_voice_has_the_average_spectrum_of_its_recording(speaker: Synth
     np.testing.assert_allclose(drawn - plain, np.broadcast_to(voice.equalizer, plain.shape), atol=1e-4)
 
 
+def test_f0_is_moved_as_the_voice_says(speaker: Synthesizer, voice: SpeakerEmbedding) -> None:
+    ids = next(speaker.loaded.plan("the quick brown fox", "en")).ids
+    plain, moved = (
+        speaker.engine.time_text(ids, "en", replace(voice, f0_change=change))
+        for change in (None, np.array([1.5, 0.4], np.float32))
+    )
+    before, after = np.asarray(plain.states[-1]), np.asarray(moved.states[-1])
+    np.testing.assert_allclose(after[..., 0], 1.5 * before[..., 0] + 0.4, rtol=1e-5)
+    np.testing.assert_array_equal(after[..., 1], before[..., 1])
+    assert moved.num_frames == plain.num_frames
+
+
 def test_a_cloned_voice_is_corrected_only_towards_its_recording(
     speaker: Synthesizer, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ from myxtts.synthesis.voices import (
     read_noted_voices,
     read_reference,
 )
+from myxtts.types import Floats
 
 AUDIO, MEL = AudioDefinition.from_config(DataConfig()), MelDefinition.from_config(DataConfig())
 FRAMES_PER_S = MEL.sample_rate / MEL.hop_length
@@ -152,14 +153,16 @@ def test_a_voice_comes_back_as_it_was_saved(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(found.latents, voice.latents)
 
 
-def test_a_voice_keeps_its_equalizer(tmp_path: Path) -> None:
-    folder, gains = open_folder(tmp_path), np.linspace(-1, 1, MEL.n_mels).astype(np.float32)
-    folder.save("anna", replace(make_voice(), equalizer=gains), [np.zeros((5, MEL.n_mels), np.float32)])
-    found = load_embedding(folder, "anna").equalizer
-    assert found is not None
-    np.testing.assert_array_equal(found, gains)
-    with pytest.raises(DataError, match="its equalizer is"):
-        folder.save("anna", replace(make_voice(), equalizer=gains[1:]))
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("equalizer", np.linspace(-1, 1, MEL.n_mels).astype(np.float32)), ("f0_change", np.array([1, 0.3], np.float32))],
+)
+def test_a_voice_keeps_what_brings_it_nearer_to_its_recording(tmp_path: Path, name: str, kept: Floats) -> None:
+    folder = open_folder(tmp_path)
+    folder.save("anna", replace(make_voice(), **{name: kept}), [np.zeros((5, MEL.n_mels), np.float32)])
+    np.testing.assert_array_equal(getattr(load_embedding(folder, "anna"), name), kept)
+    with pytest.raises(DataError, match=f"its {name} is"):
+        folder.save("anna", replace(make_voice(), **{name: kept[1:]}))
 
 
 def test_a_voice_of_the_first_version_is_read(tmp_path: Path) -> None:
@@ -316,6 +319,14 @@ def test_a_mixture_has_the_equalizers_of_its_voices_by_weight() -> None:
     mixed = average_embeddings([replace(make_voice(), equalizer=gains), make_voice(1)], [1, 3])
     assert mixed.equalizer is not None
     np.testing.assert_allclose(mixed.equalizer, gains / 4, rtol=1e-6)
+    assert mixed.f0_change is None
+
+
+def test_a_mixture_moves_f0_by_the_weights_of_its_voices() -> None:
+    moved = replace(make_voice(), f0_change=np.array([1.0, 0.8], np.float32))
+    change = average_embeddings([moved, make_voice(1)], [1, 3]).f0_change
+    assert change is not None
+    np.testing.assert_allclose(change, np.array([1.0, 0.2]), rtol=1e-6)
 
 
 def test_the_fingerprint_follows_the_reference_encoder_alone() -> None:

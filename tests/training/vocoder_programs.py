@@ -15,7 +15,6 @@ from tests.training.toy_step import STRATEGIES, Sgd
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
-from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights
 from myxtts.models.vocoder import Vocoder, VocoderConfig
 from myxtts.pipeline.batch import Loaded, make_device_transfer
@@ -25,6 +24,7 @@ from myxtts.training.learner import select_trained
 from myxtts.training.micro_batches import distribute_parts, select_tensors, split_rows
 from myxtts.training.optimizer import AdamW
 from myxtts.training.vocoder.audio import make_segment_layout
+from myxtts.training.vocoder.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.training.vocoder.learner import BETAS, VocoderStep
 
 DEFINITION = MelDefinition.from_config(DataConfig(n_fft=64, win_length=64, hop_length=16, n_mels=8))

@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from myxtts.config.choices import DEFAULT_NUM_STEPS
-from myxtts.export.conversion import Graph, Part
+from myxtts.export.conversion import Branch, Graph, Loop, Part
 from myxtts.export.graphs import SynthesisGraphs, describe
 from myxtts.models.decoder import STACKED_FRAMES
-from myxtts.synthesis.voices import SpeakerEmbedding
+from myxtts.synthesis.voices import SAME_F0, SpeakerEmbedding
 from myxtts.types import NO_GUIDANCE, Tensor
 
 
@@ -59,15 +59,14 @@ def make_speech_graph(
         *([describe("sid", [1], tf.int64)] if len(speakers) > 1 else []),
     )
     choose = _make_chooser(graphs, speakers, map_ids)
-    names = ("tokens", "language", "vector", "latents", "speed", "equalizer")
+    names = ("tokens", "language", "vector", "latents", "speed", "equalizer", "f0_change")
     draw = _make_drawer(graphs, num_steps)
     drawn = ("noise", "num_steps", "guidance", *(["turns"] if graphs.vocoder == "griffin_lim" else []))
     stages = (
         Part("choose", choose, inputs, names),
         *graphs.predictor.stages,
         Part("draw", draw, (describe("durations", [1, None], tf.int32), inputs[2]), drawn),
-        *graphs.decoder.stages[:-1],
-        _equalize(graphs),
+        *_match_voice(graphs),
         *graphs.sound.stages,
         Part("shape", lambda samples_W: (samples_W[None, None],), (describe("samples", [None]),), ("output",)),
     )
@@ -84,6 +83,8 @@ def _make_chooser(
     flat_M = np.zeros(graphs.loaded.spec.n_mels, np.float32)
     gains = [speaker.embedding.equalizer for speaker in speakers]
     gains_VM = np.stack([flat_M if gain_M is None else gain_M for gain_M in gains])
+    changes = [speaker.embedding.f0_change for speaker in speakers]
+    changes_V2 = np.stack([SAME_F0 if change_2 is None else change_2 for change_2 in changes])
 
     def choose(ids_BN: Tensor, lengths_B: Tensor, scales_3: Tensor, sid_B: Tensor | None = None) -> tuple[Tensor, ...]:
         row_B = tf.constant([0], tf.int64) if sid_B is None else sid_B
@@ -95,22 +96,35 @@ def _make_chooser(
             tf.gather(latents_VKD, row_B),
             1.0 / scales_3[1],
             tf.gather(gains_VM, row_B),
+            tf.gather(changes_V2, row_B),
         )
 
     return choose
 
 
-def _equalize(graphs: SynthesisGraphs) -> Part:
-    """The last stage of the decoder, with the equalizer of the speaker added to its spectrogram."""
-    finish = graphs.decoder.stages[-1]
+def _match_voice(graphs: SynthesisGraphs) -> tuple[Part | Loop | Branch, ...]:
+    """The stages of the decoder: the first changes F0 as the speaker's embedding says, the last adds the equalizer."""
+    begin, *between, finish = graphs.decoder.stages
+    assert isinstance(begin, Part), begin
     assert isinstance(finish, Part), finish
+
+    def expand(means: Tensor, hidden: Tensor, pitch_BS2: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        *others, change_B2 = tensors
+        factor_B2 = tf.stack([change_B2[:, 0], tf.ones_like(change_B2[:, 0])], axis=1)
+        offset_B2 = tf.stack([change_B2[:, 1], tf.zeros_like(change_B2[:, 1])], axis=1)
+        changed_BS2 = pitch_BS2 * factor_B2[:, None] + offset_B2[:, None]
+        return begin.function(means, hidden, changed_BS2, *others)
 
     def restore(*tensors: Tensor) -> tuple[Tensor, ...]:
         (mel_BTM,) = finish.function(*tensors[:-1])
         return (mel_BTM + tensors[-1][:, None],)
 
-    equalizer = describe("equalizer", [1, graphs.loaded.spec.n_mels])
-    return Part(finish.name, restore, (*finish.inputs, equalizer), finish.outputs)
+    equalizer, change = describe("equalizer", [1, graphs.loaded.spec.n_mels]), describe("f0_change", [1, 2])
+    return (
+        Part(begin.name, expand, (*begin.inputs, change), begin.outputs),
+        *between,
+        Part(finish.name, restore, (*finish.inputs, equalizer), finish.outputs),
+    )
 
 
 def _make_drawer(graphs: SynthesisGraphs, num_steps: int) -> Callable[..., tuple[Tensor, ...]]:

@@ -3,6 +3,7 @@
 The low bands resolve the harmonics, a row of peaks whose distance is F0. One matrix product in the graph; coarser than
 an F0 tracker on the waveform, but it needs no waveform, and the decoder cannot draw F0 any finer. Where there is a
 waveform, as in the training of a vocoder, `refine_f0` takes F0 from its autocorrelation.
+`pitch_combs` has the combs, and the same tracker without TensorFlow.
 Shape legend: B utterances, T frames, S states or samples, M mel bands, L low bands, C candidates, N frame length,
 G lags.
 """
@@ -14,30 +15,23 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from myxtts.models.fourier import cut_frames
 from myxtts.models.layers import count_steps
+from myxtts.models.pitch_combs import (
+    CANDIDATES_HZ,
+    DRIFT_PENALTY,
+    LOWEST_HZ,
+    MIDDLE_HZ,
+    OCTAVE,
+    SMOOTHING,
+    STRENGTH_MIDDLE,
+    STRENGTH_SLOPE,
+    count_low_bands,
+    make_combs,
+)
 from myxtts.types import Tensor
 
-_LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES = 70.0, 400.0, 96
-"""F0 candidates, geometrically spaced: 96 over 2.5 octaves, about a third of a semitone apart."""
-_HIGHEST_BAND_HZ = 1600.0
-"""Above it bands are wider than the distance of most voices' harmonics."""
-_FEWEST_BANDS = 12
-"""With fewer bands below 1600 Hz no harmonics are resolved, and everything counts as unvoiced."""
-_LOBE_HZ = 40.0
-"""Width of the analysis window's main lobe, which adds to that of a band."""
-_ENVELOPE = np.hanning(13)[1:-1]
-"""Weights of the neighbouring bands whose average is the spectral envelope."""
-_SMOOTHING = (1, 2, 3, 2, 1)
-"""Weights of the triangular filter over time, in frames."""
-_DRIFT_PENALTY = 2.0
-"""Per squared octave from the utterance's mean F0: suppresses octave errors."""
-_STRENGTH_MIDDLE, _STRENGTH_SLOPE = 1.6, 0.4
-"""Centre and slope of the sigmoid from comb correlation to voicing: voiced frames reach 3 to 5, others less than 1."""
-MIDDLE_HZ, _OCTAVE = 180.0, 3.0
-"""Reference F0, and units per octave: F0 is expressed in thirds of an octave from 180 Hz."""
 _SILENT_LOG = -9.0
 """Frames whose loudest band is below it (log-mel) have no F0: the padding of a synthesised spectrogram, above all."""
 _FRAME_S = 0.046
@@ -66,13 +60,11 @@ class PitchTracker:
     """F0 tracker for log-mels (natural logarithm) with bands centred at `band_hz`. It has no weights."""
 
     def __init__(self, band_hz: Sequence[float]) -> None:
-        bands_hz = np.asarray(band_hz, np.float64)
-        self._num_bands = int(np.count_nonzero(bands_hz < _HIGHEST_BAND_HZ))
-        self._candidates_hz = np.geomspace(_LOWEST_HZ, _HIGHEST_HZ, _NUM_CANDIDATES)
-        self.is_able = self._num_bands >= _FEWEST_BANDS
+        self._num_bands = count_low_bands(band_hz)
+        self.is_able = self._num_bands > 0
         """Whether the bands are fine enough to resolve harmonics."""
         if self.is_able:
-            self._combs_LC = _make_combs(bands_hz[: self._num_bands], self._candidates_hz)
+            self._combs_LC = make_combs(band_hz)
 
     def measure(self, mel_BTM: Tensor, mel_lengths_B: Tensor) -> Pitch:
         """F0 and voicing of each frame [B, T]; unvoiced everywhere if the bands are too coarse."""
@@ -81,7 +73,7 @@ class PitchTracker:
             return Pitch(tf.zeros_like(is_real_BT), tf.zeros_like(is_real_BT))
         clarity_BTC, octaves_C, voicing_BT = self._correlate(mel_BTM, is_real_BT)
         octave_BT = tf.gather(octaves_C, tf.argmax(clarity_BTC, axis=-1))
-        return Pitch(_OCTAVE * octave_BT * is_real_BT, voicing_BT)
+        return Pitch(OCTAVE * octave_BT * is_real_BT, voicing_BT)
 
     def track_hz(self, mel_BTM: Tensor) -> tuple[Tensor, Tensor]:
         """F0 in Hz and voicing of each frame [B, T], for the excitation of a vocoder.
@@ -93,7 +85,7 @@ class PitchTracker:
             return MIDDLE_HZ * tf.ones_like(mel_BTM[..., 0]), tf.zeros_like(mel_BTM[..., 0])
         is_loud_BT = tf.cast(tf.reduce_max(mel_BTM, axis=-1) > _SILENT_LOG, tf.float32)
         clarity_BTC, octaves_C, voicing_BT = self._correlate(mel_BTM, is_loud_BT)
-        best_BT = tf.clip_by_value(tf.argmax(clarity_BTC, axis=-1, output_type=tf.int32), 1, _NUM_CANDIDATES - 2)
+        best_BT = tf.clip_by_value(tf.argmax(clarity_BTC, axis=-1, output_type=tf.int32), 1, len(CANDIDATES_HZ) - 2)
         octave_BT = tf.gather(octaves_C, best_BT) + _find_peak(clarity_BTC, best_BT) * (octaves_C[1] - octaves_C[0])
         return MIDDLE_HZ * tf.pow(2.0, octave_BT), voicing_BT
 
@@ -106,12 +98,12 @@ class PitchTracker:
         low_BTL = tf.where(is_real_BT[..., None] > 0, tf.stop_gradient(mel_BTM)[..., : self._num_bands], 0.0)
         clarity_BTC = tf.einsum("btl,lc->btc", low_BTL, tf.constant(self._combs_LC))
         clarity_BTC = _smooth_over_time(clarity_BTC)
-        octaves_C = tf.constant(np.log2(self._candidates_hz / MIDDLE_HZ), tf.float32)
+        octaves_C = tf.constant(np.log2(CANDIDATES_HZ / MIDDLE_HZ), tf.float32)
         strength_BT = tf.reduce_max(clarity_BTC, axis=-1)
-        voicing_BT = tf.sigmoid((strength_BT - _STRENGTH_MIDDLE) / _STRENGTH_SLOPE) * is_real_BT
+        voicing_BT = tf.sigmoid((strength_BT - STRENGTH_MIDDLE) / STRENGTH_SLOPE) * is_real_BT
         first_BT = tf.gather(octaves_C, tf.argmax(clarity_BTC, axis=-1))
         middle_B1 = _average(first_BT, voicing_BT)
-        drift_BC = _DRIFT_PENALTY * tf.square(octaves_C - middle_B1)
+        drift_BC = DRIFT_PENALTY * tf.square(octaves_C - middle_B1)
         return clarity_BTC - drift_BC[:, None], octaves_C, voicing_BT
 
 
@@ -119,7 +111,7 @@ def refine_f0(hz_BT: Tensor, samples_BS: Tensor, rate_hz: int) -> Tensor:
     """Moves F0 [B, T] to the nearest peak of the autocorrelation of the waveform, T * hop_length samples."""
     hop_length = samples_BS.shape[1] // hz_BT.shape[1]
     size = -(-int(_FRAME_S * rate_hz) // hop_length) * hop_length
-    longest = min(size - 1, int(rate_hz / _LOWEST_HZ * (1 + _REFINED_SHARE)) + 2)
+    longest = min(size - 1, int(rate_hz / LOWEST_HZ * (1 + _REFINED_SHARE)) + 2)
     window_N = np.hanning(size).astype(np.float32)
     correlation_BTG = _autocorrelate(cut_frames(samples_BS, size, hop_length) * window_N)[..., :longest]
     # A window makes long lags look weaker; the autocorrelation of the window itself undoes that.
@@ -164,34 +156,12 @@ def average_by_state(pitch: Pitch, state_BT: Tensor, num_states: int, mel_length
     return Pitch(f0_BS / tf.maximum(voicing_BS, 1e-3), voicing_BS / tf.maximum(num_frames_BS, 1.0))
 
 
-def _make_combs(bands_hz: NDArray[np.float64], candidates_hz: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Unit-norm cosine comb [L, C] of every candidate, with the removal of the envelope folded into it."""
-    widths_hz = 2 * np.gradient(bands_hz) + _LOBE_HZ
-    periods = bands_hz[:, None] / candidates_hz
-    # A band as wide as F0 averages over peaks and valleys; below the first harmonic there are no peaks.
-    weights_LC = np.exp(-0.72 * (widths_hz[:, None] / candidates_hz) ** 2) * (periods > 0.6)
-    combs_LC = np.cos(2 * np.pi * periods) * weights_LC
-    combs_LC -= weights_LC * (combs_LC.sum(axis=0) / np.maximum(weights_LC.sum(axis=0), 1e-6))
-    combs_LC /= np.maximum(np.linalg.norm(combs_LC, axis=0), 1e-6)
-    return np.asarray(_make_envelope_remover(len(bands_hz)).T @ combs_LC, np.float32)
-
-
-def _make_envelope_remover(num_bands: int) -> NDArray[np.float64]:
-    """Matrix that subtracts from every band the average of its neighbours, edge bands repeated."""
-    reach, weights = len(_ENVELOPE) // 2, _ENVELOPE / _ENVELOPE.sum()
-    remover = np.eye(num_bands)
-    for band in range(num_bands):
-        for offset, weight in zip(range(-reach, reach + 1), weights, strict=True):
-            remover[band, min(max(band + offset, 0), num_bands - 1)] -= weight
-    return remover
-
-
 def _smooth_over_time(values_BTC: Tensor) -> Tensor:
     """Triangular filter over time; zeros beyond the ends."""
-    reach, num_frames = len(_SMOOTHING) // 2, count_steps(values_BTC)
+    reach, num_frames = len(SMOOTHING) // 2, count_steps(values_BTC)
     padded = tf.pad(values_BTC, [[0, 0], [reach, reach], [0, 0]])
-    parts = [weight * padded[:, shift : shift + num_frames] for shift, weight in enumerate(_SMOOTHING)]
-    return tf.add_n(parts) / sum(_SMOOTHING)
+    parts = [weight * padded[:, shift : shift + num_frames] for shift, weight in enumerate(SMOOTHING)]
+    return tf.add_n(parts) / sum(SMOOTHING)
 
 
 def _average(values_BT: Tensor, weights_BT: Tensor) -> Tensor:

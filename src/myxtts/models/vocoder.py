@@ -29,7 +29,8 @@ from pydantic.dataclasses import dataclass
 from myxtts.errors import DataError, refuse
 from myxtts.models.fourier import ForwardTransform, InverseTransform
 from myxtts.models.layers import ConvolutionBlock, Linear, ModelLayer, Norm, count_steps
-from myxtts.models.pitch import MIDDLE_HZ, PitchTracker
+from myxtts.models.pitch import PitchTracker
+from myxtts.models.pitch_combs import MIDDLE_HZ
 from myxtts.storage.json_file import JsonRefusedError, check_fields
 from myxtts.types import Tensor
 

@@ -52,8 +52,10 @@ class Engine(ABC):
     def time_text(
         self, ids: NDArray[np.int32], language: str, voice: SpeakerEmbedding, speed: float = 1.0
     ) -> TimedText:
-        """First phase: encodes token ids and predicts how many frames each of their states lasts."""
-        return self._time_ids(np.asarray(ids, np.int32), self._loaded.spec.languages.index(language), voice, speed)
+        """First phase: encodes token ids, and predicts how many frames each of their states lasts and its F0."""
+        language_id = self._loaded.spec.languages.index(language)
+        timed = self._time_ids(np.asarray(ids, np.int32), language_id, voice, speed)
+        return timed if voice.f0_change is None else timed.change_f0(*voice.f0_change)
 
     def decode(self, timed: TimedText, voice: SpeakerEmbedding, options: SpeechOptions) -> Floats:
         """Second phase: decodes the log-mel spectrogram [T, M] of a timed text.

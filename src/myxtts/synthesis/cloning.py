@@ -2,8 +2,8 @@
 
 A model that was trained on few speakers draws a new voice towards theirs. So it synthesises a fixed text with the new
 voice, and what it did is compared with the recording: the average log-mel, band by band, whose difference is added to
-every frame of this voice (equalizer); and the embedding that the reference encoder finds in it, whose difference is
-added to the embedding that synthesis is asked for.
+every frame of this voice (equalizer); the mean and the spread of F0, which predicted F0 is moved to; and the embedding
+that the reference encoder finds in it, whose difference is added to the embedding that synthesis is asked for.
 Shape legend: T frames, M mel bands.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from myxtts.models.pitch_combs import measure_f0_range
 from myxtts.synthesis.voices import SpeakerEmbedding
 from myxtts.types import Floats
 
@@ -24,6 +25,10 @@ _SMOOTHING = np.hanning(9)[1:-1] / np.hanning(9).sum()
 """Weights of neighbouring bands: a few seconds of other words differ in single bands by chance."""
 _CORRECTION = 0.7
 """Share of the difference of embeddings that is added: a step that is a little short does not overshoot."""
+_MAX_F0_SHIFT = 1.5
+"""Most that F0 is moved, in thirds of an octave: half an octave. The tracker may be wrong by a whole one."""
+_MAX_F0_FACTOR = 1.5
+"""Most that the spread of F0 grows. Predicted F0 is an average over ways to say a sentence, so it moves too little."""
 _NUM_PROMPTS = 2
 _COUNTING = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12."
 """Text for languages that the project has no sentences of: every front end reads numbers."""
@@ -47,6 +52,19 @@ def design_equalizer(recorded: Sequence[Floats], drawn: Sequence[Floats]) -> Flo
     smooth_M = np.convolve(padded, _SMOOTHING, "valid")
     gains_M: Floats = np.clip(smooth_M - smooth_M.mean(), -_MAX_GAIN, _MAX_GAIN).astype(np.float32)
     return gains_M
+
+
+def match_f0(recorded: Sequence[Floats], drawn: Sequence[Floats], band_hz: Sequence[float]) -> Floats | None:
+    """Factor and offset [2] of predicted F0, so that its mean and spread are those of the recordings.
+
+    None where F0 cannot be read from one of them. The spread never becomes smaller.
+    """
+    wanted, found = measure_f0_range(recorded, band_hz), measure_f0_range(drawn, band_hz)
+    if wanted is None or found is None:
+        return None
+    factor = float(np.clip(wanted.deviation / max(found.deviation, 1e-3), 1.0, _MAX_F0_FACTOR))
+    mean = found.mean + float(np.clip(wanted.mean - found.mean, -_MAX_F0_SHIFT, _MAX_F0_SHIFT))
+    return np.array([factor, mean - factor * found.mean], np.float32)
 
 
 def correct_embedding(voice: SpeakerEmbedding, heard: SpeakerEmbedding) -> SpeakerEmbedding:

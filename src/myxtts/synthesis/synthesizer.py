@@ -18,7 +18,7 @@ import numpy as np
 from myxtts.errors import DataError, StorageError, warn_user
 from myxtts.features.griffin_lim import fade_ends
 from myxtts.runtime.load_tensorflow import explain_missing_tensorflow, has_tensorflow
-from myxtts.synthesis.cloning import choose_calibration, correct_embedding, design_equalizer
+from myxtts.synthesis.cloning import choose_calibration, correct_embedding, design_equalizer, match_f0
 from myxtts.synthesis.loaded_bundle import (
     KnownVocoder,
     LoadedBundle,
@@ -271,20 +271,22 @@ class Synthesizer:
         return voice
 
     def _match_recording(self, voice: SpeakerEmbedding, source: VoiceSource) -> SpeakerEmbedding:
-        """The voice with equalizer and corrected embedding, for which the model says sentences; hold the lock."""
+        """The voice with corrected embedding, equalizer and F0, for which the model says sentences; hold the lock."""
         language, texts = choose_calibration(self.loaded.spec.languages, source.language)
         pieces = [piece for text in texts for piece in self.loaded.plan(text, language) if len(piece.ids)]
         if not pieces:
             return voice
 
-        def equalize(asked: SpeakerEmbedding) -> tuple[SpeakerEmbedding, SpeakerEmbedding]:
-            """The voice with its equalizer, and what the reference encoder hears of it."""
+        def match(asked: SpeakerEmbedding) -> tuple[SpeakerEmbedding, SpeakerEmbedding]:
+            """The voice with its equalizer and F0, and what the reference encoder hears of it with the equalizer."""
             drawn = [self.engine.make_mel(piece.ids, language, asked, SpeechOptions()) for piece in pieces]
             equalizer = design_equalizer(source.references, drawn)
-            return replace(asked, equalizer=equalizer), self.engine.encode_reference(np.concatenate(drawn) + equalizer)
+            f0_change = match_f0(source.references, drawn, self.loaded.spec.band_hz)
+            matched = replace(asked, equalizer=equalizer, f0_change=f0_change)
+            return matched, self.engine.encode_reference(np.concatenate(drawn) + equalizer)
 
-        plain, heard = equalize(voice)
-        corrected, heard_then = equalize(correct_embedding(voice, heard))
+        plain, heard = match(voice)
+        corrected, heard_then = match(correct_embedding(voice, heard))
         return corrected if heard_then.compare(voice) > heard.compare(voice) else plain
 
     def encode_voice(self, voice: VoiceLike) -> SpeakerEmbedding:

@@ -39,7 +39,7 @@ SUBTITLE_ENDINGS = (".srt", ".vtt", ".json")
 class TimedText:
     """A text with its durations: `state_frames` are the frames of each state, 0 behind the last of `num_tokens` tokens.
 
-    `states` is the rest of what the decoder needs, as its engine keeps it.
+    `states` is the rest of what the decoder needs, as arrays of its engine; the last is F0 and voicing [1, S, 2].
     """
 
     states: tuple[Any, ...]
@@ -50,6 +50,12 @@ class TimedText:
     @property
     def num_frames(self) -> int:
         return int(self.state_frames.sum())
+
+    def change_f0(self, factor: float, offset: float) -> TimedText:
+        """The same text with other F0: that of every state times `factor`, and `offset` more."""
+        *others, pitch_1S2 = self.states
+        changed = pitch_1S2 * np.array([factor, 1.0], np.float32) + np.array([offset, 0.0], np.float32)
+        return replace(self, states=(*others, changed))
 
     @property
     def token_frames(self) -> NDArray[np.int32]:

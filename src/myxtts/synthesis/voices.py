@@ -44,11 +44,12 @@ from myxtts.types import Floats, Say
 _SUFFIX = ".safetensors"
 _FORMAT = "myxtts-voice"
 _NOTES = {"mel", "language", "consent"}
-_KEYS = {"1": set[str](), "2": {"mel"}, "3": _NOTES, "4": _NOTES}
-"""Fields that the metadata of each version has beside format, version and model. Version 4 may have an equalizer."""
-_VERSION = "4"
+_KEYS = {"1": set[str](), "2": {"mel"}, "3": _NOTES, "4": _NOTES, "5": _NOTES}
+"""Fields that the metadata of each version has beside format, version and model. Version 4 may have an equalizer, and
+version 5 a change of F0 too."""
+_VERSION = "5"
 _TENSORS = ("latents", "vector")
-_EQUALIZER = "equalizer"
+_EQUALIZER, _F0_CHANGE = "equalizer", "f0_change"
 _REFERENCE_TENSOR = "reference."
 """Opening of the names of log-mels in a voice file; their number follows."""
 _MAX_KEPT_S = 120.0
@@ -80,16 +81,22 @@ _Number = Annotated[float, Field(gt=-1e6, lt=1e6)]
 _Note = Annotated[str, Field(max_length=_MAX_NOTE_LENGTH)]
 
 
+SAME_F0: Floats = np.array([1.0, 0.0], np.float32)
+"""The `f0_change` that changes nothing."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeakerEmbedding:
     """Output of a model's reference encoder for one speaker: `vector` float32 [D] and `latents` float32 [K, D].
 
-    `equalizer` float32 [M], if there is one, is added to log-mels that are synthesised with it.
+    `equalizer` float32 [M], if there is one, is added to log-mels that are synthesised with it. `f0_change` float32
+    [2], if there is one, is a factor and an offset of predicted F0, in the unit of `Pitch`.
     """
 
     vector: Floats
     latents: Floats
     equalizer: Floats | None = None
+    f0_change: Floats | None = None
 
     def compare(self, other: SpeakerEmbedding) -> float:
         """Cosine similarity of the vectors, from -1 to 1."""
@@ -130,13 +137,19 @@ def average_embeddings(voices: Sequence[SpeakerEmbedding], weights: Sequence[flo
     def average(arrays: Sequence[Floats]) -> Floats:
         return np.average(arrays, axis=0, weights=shares).astype(np.float32)
 
-    vector, latents = average([voice.vector for voice in voices]), average([voice.latents for voice in voices])
-    found = [voice.equalizer for voice in voices if voice.equalizer is not None]
-    if not found:
-        return SpeakerEmbedding(vector, latents)
-    flat = np.zeros_like(found[0])
-    gains = [flat if voice.equalizer is None else voice.equalizer for voice in voices]
-    return SpeakerEmbedding(vector, latents, average(gains))
+    def average_known(arrays: Sequence[Floats | None], neutral: float | Floats) -> Floats | None:
+        known = [array for array in arrays if array is not None]
+        if not known:
+            return None
+        nothing = np.broadcast_to(np.float32(neutral), known[0].shape)
+        return average([nothing if array is None else array for array in arrays])
+
+    return SpeakerEmbedding(
+        average([voice.vector for voice in voices]),
+        average([voice.latents for voice in voices]),
+        average_known([voice.equalizer for voice in voices], 0.0),
+        average_known([voice.f0_change for voice in voices], SAME_F0),
+    )
 
 
 def fingerprint_encoder(weights: Mapping[str, Array]) -> str:
@@ -175,7 +188,12 @@ class VoiceFolder:
         self.path = path
         self._folders = (path,) if copy is None else (path, copy)
         self._fingerprint = fingerprint
-        self._shapes = {"latents": (num_latents, width), "vector": (width,), _EQUALIZER: (mel.n_mels,)}
+        self._shapes = {
+            "latents": (num_latents, width),
+            "vector": (width,),
+            _EQUALIZER: (mel.n_mels,),
+            _F0_CHANGE: SAME_F0.shape,
+        }
         self._mel = mel
 
     def list_names(self) -> list[str]:
@@ -201,8 +219,8 @@ class VoiceFolder:
         """
         path = self.path / f"{check_voice_name(name)}{_SUFFIX}"
         arrays: dict[str, Array] = {"latents": voice.latents, "vector": voice.vector}
-        if voice.equalizer is not None:
-            arrays[_EQUALIZER] = voice.equalizer
+        optional = {_EQUALIZER: voice.equalizer, _F0_CHANGE: voice.f0_change}
+        arrays |= {tensor: array for tensor, array in optional.items() if array is not None}
         ends = np.cumsum([len(mel_RM) for mel_RM in references]) * self._mel.hop_length / self._mel.sample_rate
         for number, (mel_RM, end_s) in enumerate(zip(references, ends, strict=True)):
             if number == 0 or end_s <= _MAX_KEPT_S:
@@ -250,7 +268,8 @@ class VoiceFolder:
         references = tuple(kept.values()) if is_of_this_mel else ()
         if metadata["model"] == self._fingerprint:
             self._check(path, arrays)
-            embedding = SpeakerEmbedding(arrays["vector"], arrays["latents"], arrays.get(_EQUALIZER))
+            optional = arrays.get(_EQUALIZER), arrays.get(_F0_CHANGE)
+            embedding = SpeakerEmbedding(arrays["vector"], arrays["latents"], *optional)
             return VoiceSource(embedding, references, language=language, consent=consent)
         if not references:
             raise DataError(
@@ -325,10 +344,12 @@ def _read_file(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
     """Reads the metadata and arrays of a voice file; raises FileRefusedError where its checksum or names are wrong."""
     with open_regular(path, _MAX_FILE_BYTES, follow_links=False) as file:
         heading = read_heading(file)
-        names = {entry.name for entry in heading.entries if entry.dtype == "F32"} - {_EQUALIZER}
+        names = {entry.name for entry in heading.entries if entry.dtype == "F32"} - {_EQUALIZER, _F0_CHANGE}
         expected = {*_TENSORS, *(f"{_REFERENCE_TENSOR}{number}" for number in range(len(names) - len(_TENSORS)))}
         if names != expected:
-            raise FileRefusedError(f"it does not hold exactly {' and '.join(_TENSORS)}, log-mels and an equalizer")
+            raise FileRefusedError(
+                f"it does not hold exactly {' and '.join(_TENSORS)}, log-mels, an equalizer and a change of F0"
+            )
         arrays, _ = read_tensors(file, heading, sealed=True)
     return heading.metadata, arrays
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from myxtts.config.schema import DataConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.models.discriminators import Judgement
+from myxtts.training.vocoder.discriminators import Judgement
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
     adversarial_loss,

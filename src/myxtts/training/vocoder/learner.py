@@ -18,7 +18,6 @@ from pydantic import AliasChoices, ConfigDict, Field, NonNegativeInt
 
 from myxtts.config.schema import XTTSConfig
 from myxtts.features.definition import MelDefinition
-from myxtts.models.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.models.layers import iterate_weights, use_dtype_policy
 from myxtts.models.pitch import refine_f0
 from myxtts.models.vocoder import NOISE_SAMPLES, Vocoder, VocoderConfig
@@ -32,6 +31,7 @@ from myxtts.training.optimizer import AdamW, WeightEma
 from myxtts.training.step import StepNumbers, StepResult, TrainStep
 from myxtts.training.terms import VOCODER, add_weighted
 from myxtts.training.vocoder.audio import make_segment_layout
+from myxtts.training.vocoder.discriminators import DiscriminatorConfig, Discriminators
 from myxtts.training.vocoder.losses import (
     ReconstructionLoss,
     adversarial_loss,

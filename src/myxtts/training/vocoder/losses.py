@@ -15,8 +15,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from myxtts.features.definition import MelDefinition
-from myxtts.models.discriminators import Judgement
 from myxtts.models.fourier import measure_magnitude
+from myxtts.training.vocoder.discriminators import Judgement
 from myxtts.types import Tensor
 
 _RESOLUTIONS = (0.25, 0.5, 1.0, 2.0)

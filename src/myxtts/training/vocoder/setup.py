@@ -15,7 +15,6 @@ from myxtts.config.schema import XTTSConfig
 from myxtts.errors import ConfigError, DataError
 from myxtts.features.definition import MelDefinition
 from myxtts.models.bundle import check_weights
-from myxtts.models.discriminators import DiscriminatorConfig
 from myxtts.models.layers import iterate_weights
 from myxtts.models.pitch import PitchTracker
 from myxtts.models.vocoder import VocoderConfig
@@ -36,6 +35,7 @@ from myxtts.training.run.saver import Saver
 from myxtts.training.run.state import RunState, select_synthesis_weights
 from myxtts.training.task import OpenTask, PreparedTask, plan_steps
 from myxtts.training.vocoder.data import NUM_WARM_STEPS, VOCODER_SPEC_FILE_NAME, VocoderData
+from myxtts.training.vocoder.discriminators import DiscriminatorConfig
 from myxtts.training.vocoder.learner import VocoderLearner, VocoderSpec
 from myxtts.training.vocoder.validation import VocoderValidation
 from myxtts.types import Say
