@@ -186,9 +186,17 @@ def test_what_the_user_chose_stays_and_is_said(trainings: Adaptations, origin: B
     training = config.training
     assert (training.steps, training.minutes, training.learning_rate) == (None, 2.0, 0.002)
     assert "Chosen because" not in lines[0]
+    assert 0 < training.start_mix < 0.5
     assert lines[1].startswith("The whole model is trained at a learning rate of up to 0.002, pulled")
     assert lines[2].startswith("2 minutes, a validation every")
     assert lines[3] == "Different from the usual adaptation, as asked: training.learning_rate 0.002."
+
+
+def test_an_adaptation_of_a_reshaped_model_mixes_nothing(
+    trainings: Adaptations, origin: Bundle, data: TrainingData
+) -> None:
+    reshaped = trainings.slim.model_copy(update={"text_width": 48})
+    assert choose_adaptation(reshaped, origin, data)[0].training.start_mix == 0
 
 
 @pytest.mark.parametrize("off", ["start_pull", "ema_decay"])
@@ -231,6 +239,7 @@ def test_new_languages_and_symbols_need_the_whole_model(
     config, lines = choose_adaptation(trainings.slim, foreign, data)
     assert config.training.adapt == "all"
     assert "0.3 minutes of speech with the language en (--adapt all)." in lines[0]
+    assert config.training.start_mix == 0, "a new language starts at random"
     with pytest.raises(ConfigError, match="does not know the language en, and --adapt voice") as caught:
         choose_adaptation(trainings.slim.model_copy(update={"adapt": "voice"}), foreign, data)
     assert "--adapt all" in caught.value.next_step

@@ -2,11 +2,11 @@
 
 `voice` is for a new voice in languages that the model knows: the speaker encoder stays as it was, and the rest learns
 to sound like the new speaker. `all` trains every weight, for new languages and symbols too. Both pull weights towards
-where they started, which keeps what a few sentences cannot teach again. With `voice`, synthesis uses weights between
-the trained ones and those of the start (weight interpolation, as in WiSE-FT, Wortsman et al. 2022): training on a few
-minutes makes the voice more similar and its words less clear, and part of the way back costs little similarity. The
-change was also tried at low rank, by singular values of each matrix: docs/en/quality.md has the figures. A normal run
-on one new voice mixes weights in the same way.
+where they started, which keeps what a few sentences cannot teach again. If the model knows all languages and symbols,
+synthesis uses weights between the trained ones and those of the start (weight interpolation, as in WiSE-FT, Wortsman et
+al. 2022): training on a few minutes makes the voice more similar and its words less clear, and part of the way back
+costs little similarity. The change was also tried at low rank, by singular values of each matrix: docs/en/quality.md
+has the figures. A normal run on one new voice mixes weights in the same way.
 The choice becomes ordinary settings, which config.yaml of the run holds, so that a resumed run needs nothing else.
 """
 
@@ -43,13 +43,15 @@ _SHARED: dict[str, Scalar] = {
     "training.learning_rate": 3e-4,
     "training.warmup_steps": 50,
     "training.start_pull": 3.0,
+    # A larger share of the starting weights makes more words understandable and the voice less similar:
+    # docs/en/quality.md has the figures.
+    _START_MIX: 0.33,
     "training.text_freeze_patience_steps": 0,
     "data.num_shapes": 2,
 }
 _VALUES: dict[str, dict[str, Scalar]] = {
-    # A warped voice is not the one to learn. A larger share of the starting weights makes more words understandable and
-    # the voice less similar: docs/en/quality.md has the figures.
-    "voice": {**_SHARED, "training.voice_augmentation": 0.0, _START_MIX: 0.33},
+    # A warped voice is not the one to learn.
+    "voice": {**_SHARED, "training.voice_augmentation": 0.0},
     "all": _SHARED,
 }
 _MOST_MINUTES_OF_VOICE = 180.0
@@ -152,8 +154,8 @@ def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) ->
             next_step="Use --adapt all, which trains the whole model.",
         )
     wanted = {"training.adapt": kind, **_VALUES[kind], **_plan_length(config, minutes, _count_held_out(config, data))}
-    if not _can_mix(config):
-        wanted.pop(_START_MIX, None)
+    if new_names or not _can_mix(config, origin):
+        del wanted[_START_MIX]
     update = {key: value for key, value in wanted.items() if key == "training.adapt" or _is_free(config, key)}
     kept = [key for key in wanted if key not in update and look_up(config, key) != wanted[key]]
     adapted = config.model_copy(update=update)
@@ -162,12 +164,8 @@ def choose_adaptation(config: XTTSConfig, origin: Bundle, data: TrainingData) ->
 
 def _mix_start(config: XTTSConfig, origin: Bundle, data: TrainingData, minutes: float) -> tuple[XTTSConfig, list[str]]:
     """Mixes starting weights into those that speak after a normal run, if it is one of one new voice."""
-    # New parts of the model start at random, and random weights must not speak.
-    has_shape = config.model.model_copy(update=_WITHOUT_WEIGHTS) == origin.model_config.model_copy(
-        update=_WITHOUT_WEIGHTS
-    )
-    is_free = _is_free(config, _START_MIX) and _can_mix(config)
-    if not (_is_new_voice(origin, data) and has_shape and is_free and minutes <= _MOST_MINUTES_OF_VOICE):
+    can_mix = _is_free(config, _START_MIX) and _can_mix(config, origin)
+    if not (can_mix and _is_new_voice(origin, data) and minutes <= _MOST_MINUTES_OF_VOICE):
         return config, []
     update = {key: value for key, value in _MIXED.items() if _is_free(config, key)}
     mixed = config.model_copy(update=update)
@@ -196,10 +194,13 @@ def refuse_mixing_unknown_weights(config: XTTSConfig) -> None:
             )
 
 
-def _can_mix(config: XTTSConfig) -> bool:
-    """Whether the run will have starting weights and an average: not where the user has turned one of them off."""
+def _can_mix(config: XTTSConfig, origin: Bundle) -> bool:
+    """Whether the run will have an average and starting weights of the same shapes: not where the user has turned one
+    of them off, or reshaped the model, whose new parts start at random.
+    """
     has_pull = config.training.start_pull > 0 or _is_free(config, "training.start_pull")
-    return has_pull and config.training.ema_decay > 0
+    wanted, given = (model.model_copy(update=_WITHOUT_WEIGHTS) for model in (config.model, origin.model_config))
+    return has_pull and config.training.ema_decay > 0 and wanted == given
 
 
 def _plan_length(config: XTTSConfig, minutes: float, num_held_out: int) -> dict[str, Scalar]:
