@@ -43,6 +43,13 @@ VOICE_ROWS: tuple[VoiceRow, ...] = (
     VoiceRow("human-34-base", "The same 34 minutes", "همان ۳۴ دقیقه", f"--init-from base --minutes 30 {_UNMIXED}"),
     VoiceRow("human-34-scratch", "The same 34 minutes", "همان ۳۴ دقیقه", "--model-size tiny --minutes 30"),
     VoiceRow(
+        "human-75-mixed",
+        "Another actor in a computer game, 11 kHz, MP3: 75 minutes",
+        "بازیگری دیگر در یک بازی کامپیوتری، ۱۱ کیلوهرتز، MP3: ۷۵ دقیقه",
+        "--init-from base --minutes 60",
+    ),
+    VoiceRow("human-75-scratch", "The same 75 minutes", "همان ۷۵ دقیقه", "--model-size tiny --minutes 60"),
+    VoiceRow(
         "synthetic-5-adapt",
         "A synthesiser (Pico, British English), 16 kHz: 5 minutes",
         "یک موتور TTS (Pico، انگلیسی بریتانیایی)، ۱۶ کیلوهرتز: ۵ دقیقه",
