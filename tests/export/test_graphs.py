@@ -18,7 +18,7 @@ from tests.synthesis.small_models import DATA
 from myxtts.export.conversion import Graph, Loop, Part, convert
 from myxtts.export.graphs import SynthesisGraphs, describe
 from myxtts.export.sound_graphs import make_vocoder_function
-from myxtts.export.speech_graph import FixedSpeaker, make_speech_graph
+from myxtts.export.speech_graph import FixedSpeaker, _match_voice, make_speech_graph
 from myxtts.features.definition import MelDefinition
 from myxtts.features.griffin_lim import GriffinLim
 from myxtts.models.layers import draw_normal
@@ -180,6 +180,23 @@ def test_the_neural_vocoder_gives_the_same_sound(n_fft: int, hop_length: int, ha
     )
     (samples,) = run(open_session(Graph("vocoder", (part,), part.inputs, part.outputs)), mel=mel_BTM)
     np.testing.assert_allclose(samples, vocoder(tf.constant(mel_BTM)).numpy()[0], atol=1e-3)
+
+
+def test_one_graph_changes_f0_as_the_speaker_says(graphs: SynthesisGraphs) -> None:
+    generator = np.random.default_rng(2)
+    (begin, *_), (plain, *_) = _match_voice(graphs), graphs.decoder.stages
+    assert isinstance(begin, Part)
+    assert isinstance(plain, Part)
+    durations = tf.constant([[2, 3, 1, 4]])
+    means, hidden, pitch, noise = (
+        tf.constant(generator.normal(size=(1, count, spec.shape[-1])).astype(np.float32))
+        for count, spec in zip((4, 4, 4, 10), (*plain.inputs[:3], plain.inputs[4]), strict=True)
+    )
+    others = (durations, noise, tf.constant(1.0))
+    changed = begin.function(means, hidden, pitch, *others, tf.constant([[1.5, 0.4]]))
+    expected = plain.function(means, hidden, pitch * [1.5, 1.0] + [0.4, 0.0], *others)
+    for found, wanted in zip(changed, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_one_graph_speaks_with_ids_of_another_numbering(
