@@ -34,6 +34,12 @@ VOICE_ROWS: tuple[VoiceRow, ...] = (
     ),
     VoiceRow("human-5-adapt", "The same voice: 5 minutes", "همان صدا: ۵ دقیقه", "--init-from base"),
     VoiceRow(
+        "human-5-minutes-10",
+        "5 other minutes of the same voice",
+        "۵ دقیقهٔ دیگر از همان صدا",
+        "--init-from base --minutes 10",
+    ),
+    VoiceRow(
         "human-34-mixed",
         "An actor in a computer game, 11 kHz, 8 bit: 34 minutes",
         "بازیگر یک بازی کامپیوتری، ۱۱ کیلوهرتز، ۸ بیت: ۳۴ دقیقه",
@@ -55,6 +61,13 @@ VOICE_ROWS: tuple[VoiceRow, ...] = (
         "یک موتور TTS (Pico، انگلیسی بریتانیایی)، ۱۶ کیلوهرتز: ۵ دقیقه",
         "--init-from base",
         "voice-5-minutes.mp3",
+    ),
+    VoiceRow(
+        "synthetic-34-mixed",
+        "The same synthesiser: 34 minutes",
+        "همان موتور TTS: ۳۴ دقیقه",
+        "--init-from base --minutes 15",
+        "voice-34-minutes.mp3",
     ),
     VoiceRow(
         "synthetic-120-mixed",
