@@ -5,8 +5,8 @@ to sound like the new speaker. `all` trains every weight, for new languages and 
 where they started, which keeps what a few sentences cannot teach again. If the model knows all languages and symbols,
 synthesis uses weights between the trained ones and those of the start (weight interpolation, as in WiSE-FT, Wortsman et
 al. 2022): training on a few minutes makes the voice more similar and its words less clear, and part of the way back
-costs little similarity. The change was also tried at low rank, by singular values of each matrix: docs/en/quality.md
-has the figures. A normal run on one new voice mixes weights in the same way.
+costs little similarity. Replay, and the change at low rank (singular values of each matrix), were tried too:
+docs/en/quality.md has the figures. A normal run on one new voice mixes weights in the same way.
 The choice becomes ordinary settings, which config.yaml of the run holds, so that a resumed run needs nothing else.
 """
 
