@@ -18,7 +18,7 @@ from tests.synthesis.small_models import DATA
 from myxtts.export.conversion import Graph, Loop, Part, convert
 from myxtts.export.graphs import SynthesisGraphs, describe
 from myxtts.export.sound_graphs import make_vocoder_function
-from myxtts.export.speech_graph import FixedSpeaker, _match_voice, make_speech_graph
+from myxtts.export.speech_graph import FixedSpeaker, make_speech_graph, match_voice
 from myxtts.features.definition import MelDefinition
 from myxtts.features.griffin_lim import GriffinLim
 from myxtts.models.layers import draw_normal
@@ -184,7 +184,7 @@ def test_the_neural_vocoder_gives_the_same_sound(n_fft: int, hop_length: int, ha
 
 def test_one_graph_changes_f0_as_the_speaker_says(graphs: SynthesisGraphs) -> None:
     generator = np.random.default_rng(2)
-    (begin, *_), (plain, *_) = _match_voice(graphs), graphs.decoder.stages
+    (begin, *_), (plain, *_) = match_voice(graphs), graphs.decoder.stages
     assert isinstance(begin, Part)
     assert isinstance(plain, Part)
     durations = tf.constant([[2, 3, 1, 4]])

@@ -13,6 +13,7 @@ from myxtts.config.data import DataConfig
 from myxtts.features.definition import MelDefinition
 from myxtts.features.mel import HostMel
 from myxtts.models.pitch import Pitch, PitchTracker, average_by_state, refine_f0
+from myxtts.models.pitch_combs import measure_f0_range
 from myxtts.models.vocoder import make_pulses
 
 MEL = MelDefinition.from_config(DataConfig())
@@ -78,6 +79,19 @@ def test_a_glide_is_followed() -> None:
     found_hz, _ = measure(sing(wanted_hz))
     at_frames = wanted_hz[np.minimum(np.arange(len(found_hz)) * MEL.hop_length, len(wanted_hz) - 1)]
     assert np.mean(np.abs(np.log2(found_hz / at_frames))[5:-5] < 1 / 12) > 0.9
+
+
+def test_without_tensorflow_mean_and_spread_of_f0_are_the_same() -> None:
+    num_frames = int(SECONDS * MEL.sample_rate)
+    mels = [sing(np.linspace(first_hz, last_hz, num_frames)) for first_hz, last_hz in ((110, 160), (150, 120))]
+    pitches = [TRACKER.measure(tf.constant(mel), tf.constant([mel.shape[1]])) for mel in mels]
+    f0, voicing = (np.concatenate([part.numpy()[0] for part in parts]) for parts in zip(*pitches, strict=True))
+    mean = np.average(f0, weights=voicing)
+    found = measure_f0_range([mel[0] for mel in mels], MEL.band_hz.tolist())
+    assert found is not None
+    assert found.deviation > 0.2
+    assert found.mean == pytest.approx(mean, abs=0.01)
+    assert found.deviation == pytest.approx(np.sqrt(np.average((f0 - mean) ** 2, weights=voicing)), abs=0.01)
 
 
 def test_noise_has_no_voice() -> None:

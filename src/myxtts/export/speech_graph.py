@@ -66,7 +66,7 @@ def make_speech_graph(
         Part("choose", choose, inputs, names),
         *graphs.predictor.stages,
         Part("draw", draw, (describe("durations", [1, None], tf.int32), inputs[2]), drawn),
-        *_match_voice(graphs),
+        *match_voice(graphs),
         *graphs.sound.stages,
         Part("shape", lambda samples_W: (samples_W[None, None],), (describe("samples", [None]),), ("output",)),
     )
@@ -102,7 +102,7 @@ def _make_chooser(
     return choose
 
 
-def _match_voice(graphs: SynthesisGraphs) -> tuple[Part | Loop | Branch, ...]:
+def match_voice(graphs: SynthesisGraphs) -> tuple[Part | Loop | Branch, ...]:
     """The stages of the decoder: the first changes F0 as the speaker's embedding says, the last adds the equalizer."""
     begin, *between, finish = graphs.decoder.stages
     assert isinstance(begin, Part), begin

@@ -65,7 +65,7 @@ def measure_f0_range(mels: Sequence[Floats], band_hz: Sequence[float]) -> F0Rang
 
 
 def _track(clarity_TC: Floats) -> tuple[Floats, Floats]:
-    """F0 and voicing of each frame, as `PitchTracker.measure` computes them."""
+    """F0 and voicing of each frame: the same as `PitchTracker.measure`, which needs TensorFlow."""
     weights = np.asarray(SMOOTHING) / sum(SMOOTHING)
     reach, num_frames = len(SMOOTHING) // 2, len(clarity_TC)
     padded = np.pad(clarity_TC, ((reach, reach), (0, 0)))
